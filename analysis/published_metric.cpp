@@ -184,7 +184,8 @@ Result<PublishedKernel> published_kernel(const PublishedRow& row, const Publishe
   if (std::sscanf(row.model.c_str(), "GEMM m=%u n=%u k=%u", &m, &n, &k) == 3) {
     if (std::max({m, n, k}) > kMostProduct || std::min({m, n, k}) == 0) return failure("a product that no model has");
     const double bytes = static_cast<double>(std::uint64_t{n} * k) * s.deployment.weights.layer_bits / 8;
-    return PublishedKernel{cost.product(m, n, k), Bytes(static_cast<std::uint64_t>(bytes)), 2.0 * m * n * k, PublishedKind::kProduct};
+    return PublishedKernel{cost.product(m, n, k), Bytes(static_cast<std::uint64_t>(bytes)), 2.0 * m * n * k,
+                           PublishedKind::kProduct};
   }
   unsigned heads = 0, kv_heads = 0, width = 0;
   if (std::sscanf(row.model.c_str(), "decode attention %uq/%ukv heads x%u", &heads, &kv_heads, &width) == 3) {

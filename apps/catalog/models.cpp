@@ -43,7 +43,7 @@ Table list_models(const std::filesystem::path& catalog) {
     const Bytes token = kv_bytes_per_token(s, DType::kF16);
     const std::vector<std::string> sizes = {s.name,
                                             s.family,
-                                            std::to_string(s.mixers()),
+                                            std::to_string(s.blocks()),
                                             std::to_string(s.hidden),
                                             std::to_string(s.heads),
                                             std::to_string(s.kv_heads),
@@ -171,7 +171,7 @@ std::string facts_text(const ModelShape& s, const Weights& weights, const std::s
   const auto line = [](std::string_view title, const std::string& text) {
     return fmt::format("{:<20} {}\n", title, text);
   };
-  const std::uint32_t all = s.mixers();
+  const std::uint32_t all = s.blocks();
   std::string text = line("family", fmt::format("{}: {} layers of {}", s.family, all, s.hidden));
   text +=
       line("attention",
@@ -190,8 +190,7 @@ std::string facts_text(const ModelShape& s, const Weights& weights, const std::s
                               : fmt::format("{} tokens in {} of {} layers", smallest_window(s), windowed, s.layers));
   if (s.experts > 0) {
     text += line("experts", fmt::format("{} of {} a token{} in {} of {} layers", s.experts_per_token, s.experts,
-                                        s.shared_expert_ffn > 0 ? " and shared ones" : "", s.expert_layers(),
-                                        s.mlps()));
+                                        s.shared_expert_ffn > 0 ? " and shared ones" : "", s.expert_layers(), all));
   }
   if (weights.a_token.value > 0) {
     text += line("weights a token", fmt::format("{} GiB of {} GiB are read", gib_text(gib(weights.a_token)),

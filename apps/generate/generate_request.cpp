@@ -150,7 +150,7 @@ GenerateRequest parse_generate(const Arguments& arguments) {
     request.random_weights = find_model_shape(name, data_folder() / "catalog");
     if (const std::string part = not_built(*request.random_weights); !part.empty()) {
       throw usage_error(fmt::format("--random-weights {}: it has {}, which the engine does not run", name, part))
-          .note("`kvroof models show` says of a model what is not supported; plan, compare and simulate take it as it is");
+          .note("`kvroof models show` says of a model what is not supported; plan, compare and simulate price it");
     }
   } else {
     request.model = model_folder(arguments);

@@ -83,6 +83,10 @@ std::vector<std::string> prefix_notes(const SimulateRequest& request, const std:
     notes.push_back(fmt::format("drawn prompts that are no longer than what they share: {}, of which all tokens but "
                                 "the last are shared", shorter));
   }
+  if (request.workload.model.state.layers > 0) {
+    notes.emplace_back("a prefix is found with the states that layers without a cache had at its end, as if they were "
+                       "kept for nothing: an engine keeps them at some places and in its memory, and finds less");
+  }
   std::vector<std::string> losers, copiers;  // policies
   for (const SimulatedRow& row : rows) {
     if (!row.problem.empty() || !row.evicts) continue;

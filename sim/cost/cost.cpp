@@ -73,8 +73,9 @@ CostModel::Reading CostModel::reading(const StepTraffic& traffic, std::uint64_t 
 
 // The share of the activations that goes through memory: what operators hand on stays in half of the cache.
 double CostModel::uncached(std::uint64_t tokens) const {
-  const std::uint64_t q = std::uint64_t{shape_.heads} * shape_.head_dim;
-  const std::uint64_t elements = std::max({std::uint64_t{shape_.hidden}, widest_mlp(shape_), q});
+  const std::uint64_t q = std::uint64_t{shape_.heads} * shape_.head_dim * (shape_.attention_gate ? 2 : 1);
+  const std::uint64_t state = state_rows(shape_.state, shape_.hidden).widest;
+  const std::uint64_t elements = std::max({std::uint64_t{shape_.hidden}, widest_mlp(shape_), q, state});
   const double widest = 4.0 * static_cast<double>(tokens) * static_cast<double>(elements);
   return widest > 0 ? std::max(0.0, 1 - 0.5 * cache_bytes_ / widest) : 0;
 }
@@ -118,7 +119,8 @@ double CostModel::walked_columns() const {
   const double attention = latent_too ? whole + share_ * shape_.heads * v_dim : 0;
   const auto routed = static_cast<double>(shape_.expert_layers());
   const double shared = shape_.shared_expert_ffn > 0 ? whole + share_ * shape_.shared_expert_ffn : 0;
-  const double states = shape_.state.layers * (whole + share_ * static_cast<double>(shape_.state.values()));
+  const auto state_out = static_cast<double>(state_rows(shape_.state, shape_.hidden).out);
+  const double states = shape_.state.layers * (whole + share_ * state_out);
   return shape_.layers * attention + states + (shape_.mlps() - routed) * (whole + share_ * shape_.ffn) +
          routed * shared;
 }

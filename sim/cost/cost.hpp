@@ -103,8 +103,8 @@ struct MemoryLedger {
   Bytes capacity;  // usable memory of the device
 
   [[nodiscard]] Bytes total() const {
-    return weights + kv_allocated + policy_state + states + activations + prefill_transient + beam_copies + draft_weights +
-           draft_cache + reserve;
+    return weights + kv_allocated + policy_state + states + activations + prefill_transient + beam_copies +
+           draft_weights + draft_cache + reserve;
   }
   [[nodiscard]] bool fits() const { return total() <= capacity; }
   // Bytes in all, with the interval within which published peaks lie.
@@ -165,9 +165,9 @@ class CostModel {
   // Bytes of one device that what drafts holds of a sequence of so many tokens.
   [[nodiscard]] double draft_cache_bytes(double tokens) const;
   // Bytes of one device that the cache of a prompt of so many tokens takes, whole but for what windows hide; with that
-  // of what drafts, and the states of one sequence.
+  // of what drafts.
   [[nodiscard]] double prompt_bytes(std::uint64_t tokens) const;
-  // Of them, the states of layers without a cache.
+  // Likewise the states of one sequence in layers without a cache, also of what drafts.
   [[nodiscard]] double held_states() const;
   // By themselves: one matrix product y[m, n] = x[m, k] · w[k, n]; decode attention over `kv_bytes` of cache, those of
   // so many KV heads of sequences.

@@ -109,7 +109,8 @@ void CostModel::set_exchange(const Device& device) {
   const double one_way = linked ? device.value(F::kLinkGbPerS) / 2 : pcie;
   const double link = kLinkShare * (peers ? 1 : kHostedShare) * one_way * 1e9;
   const double card = kExchangeCardShare * kNetworkShare * pcie * 1e9;
-  const double bytes = shape_.routed_width() * ((multiplies_in_format(device) ? 1 : kActivationBytes) + kActivationBytes);
+  const double there = multiplies_in_format(device) ? 1 : kActivationBytes;
+  const double bytes = shape_.routed_width() * (there + kActivationBytes);
   exchange_token_ = copies * bytes * std::max(near / link, others / card) / deployment_.tensor_parallel;
   exchange_start_ = 2e-6 * (kExchangeUs + (leaves ? kExchangeLeavesUs : 0) + (linked ? 0 : kHostedSumUs));
 }

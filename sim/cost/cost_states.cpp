@@ -24,8 +24,8 @@ CostModel::Rate CostModel::state_bandwidth() const {
   return {kStateShare * attention_bandwidth_.value, std::max(kStateSpread, attention_bandwidth_.spread)};
 }
 
-// A decode step reads each sequence's state and writes it; of a prompt the arithmetic is most. The update is one kernel;
-// the convolution before it is counted with the other launches.
+// A decode step reads each sequence's state and writes it; of a prompt the arithmetic is most. The update is one
+// kernel; the convolution before it is counted with the other launches.
 void CostModel::add_states(Parts& parts, const StepTraffic& traffic, bool prompts) const {
   if (shape_.state.layers == 0) return;
   const Rate peak = prompts ? Rate{kPromptShare * attention_peak_.value, kPromptSpread} : attention_peak_;
@@ -44,9 +44,11 @@ Estimate CostModel::state_call(Bytes states) const {
 }
 
 double CostModel::held_states() const {
-  if (shape_.state.layers == 0) return 0;
-  const double of_stage = std::ceil(shape_.state.layers / static_cast<double>(deployment_.stages)) / shape_.state.layers;
-  return share_ * of_stage * static_cast<double>(state_bytes(shape_, types_.weights).value);
+  const double of_draft = draft_ ? draft_->held_states() : 0;
+  const double layers = shape_.state.layers;
+  if (!(layers > 0)) return of_draft;
+  const double of_stage = std::ceil(layers / deployment_.stages) / layers;
+  return of_draft + share_ * of_stage * static_cast<double>(state_bytes(shape_, types_.weights).value);
 }
 
 double CostModel::state_products() const {

@@ -10,13 +10,14 @@ namespace {
 using u64 = std::uint64_t;
 
 // Elements alive at once for one token: the residual and its norm, and the widest of attention and MLP (of a layer of
-// experts, those that the token chose).
+// experts, those that the token chose; of a layer with a state, what goes into it and what comes out).
 u64 live_elements(const ModelShape& s, std::uint32_t devices = 1) {
-  const u64 q_and_out = u64{s.heads} * (u64{s.head_dim} + s.v_head_dim);
+  const u64 gate = s.attention_gate ? u64{s.heads} * s.head_dim : 0;
+  const u64 q_and_out = u64{s.heads} * (u64{s.head_dim} + s.v_head_dim) + gate;
   const u64 k_and_v = u64{s.kv_heads} * s.row_width();
   const u64 mlp = (s.mlp == MlpKind::kGated ? 3 : 2) * widest_mlp(s);
-  const u64 state = 2 * s.state.keys() + 3 * s.state.values();  // q, k, v, gate and output
-  return 2 * u64{s.hidden} + (std::max({q_and_out + k_and_v, mlp, state}) + devices - 1) / devices;
+  const StateRows state = state_rows(s.state, s.hidden);
+  return 2 * u64{s.hidden} + (std::max({q_and_out + k_and_v, mlp, state.widest + state.out}) + devices - 1) / devices;
 }
 
 // Exact below 2^53; more than an exabyte is one exabyte, so that sums cannot wrap around.
@@ -90,7 +91,7 @@ double CostModel::prompt_bytes(std::uint64_t tokens) const {
   ModelShape shape = shape_;
   if (engine_.keeps_hidden_rows) shape.layer_windows.clear();
   return kv_share_ * stage_share_ * static_cast<double>(kv_bytes(shape, types_.kv, tokens).value) +
-         draft_cache_bytes(static_cast<double>(tokens)) + held_states();
+         draft_cache_bytes(static_cast<double>(tokens));
 }
 
 Estimate MemoryLedger::needed() const {

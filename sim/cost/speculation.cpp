@@ -38,7 +38,7 @@ ModelShape last_layer(const ModelShape& target) {
 ModelShape dense_layer(const ModelShape& target) {
   ModelShape s = last_layer(target);
   s.ffn = static_cast<std::uint32_t>(widest_mlp(target));
-  s.experts = s.experts_per_token = s.expert_ffn = s.shared_expert_ffn = 0;
+  s.experts = s.experts_per_token = s.expert_ffn = s.shared_expert_ffn = s.expert_width = 0;
   s.shared_expert_gate = false;
   return s;
 }

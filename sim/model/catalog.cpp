@@ -293,10 +293,14 @@ ModelShape shape_of_catalog(const std::string& name, const fs::path& catalog) {
 std::string shape_to_json(const ModelShape& shape) {
   nlohmann::ordered_json out = nlohmann::ordered_json::object();
   visit_fields(shape, Writer{out});
-  if (shape.state.kind == StateKind::kNone) {
-    for (auto field = out.begin(); field != out.end();) {
-      field = field.key().starts_with("state_") ? out.erase(field) : std::next(field);
-    }
+  // What says nothing of most models is left out, so that earlier versions read their traces.
+  nlohmann::ordered_json nothing = nlohmann::ordered_json::object();
+  const ModelShape plain;
+  visit_fields(plain, Writer{nothing});
+  for (const char* key : {"attention_gate", "state_kind", "state_layers", "state_heads", "state_key_heads",
+                          "state_key_dim", "state_value_dim", "state_convolution", "state_type", "mlp_layers",
+                          "expert_width"}) {
+    if (out[key] == nothing[key]) out.erase(key);
   }
   return out.dump(2);
 }

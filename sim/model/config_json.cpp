@@ -47,6 +47,7 @@ constexpr std::array kFamilies = {
     ConfigFamily{"llama", parse_llama_config},
     ConfigFamily{"minimax", parse_minimax_config},
     ConfigFamily{"minimax_m2", parse_minimax_m2_config},
+    ConfigFamily{"minimax_text_01", parse_minimax_config},  // its first files
     ConfigFamily{"ministral", parse_mistral_config},
     ConfigFamily{"ministral3", parse_ministral3_config},
     ConfigFamily{"mistral", parse_mistral_config},

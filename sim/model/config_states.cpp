@@ -23,16 +23,16 @@ bool attends_by_name(ConfigFields& fields, const std::string& type) {
 
 void say_not_run(ModelConfig& config) {
   const std::string part = not_built(config.shape);
-  config.options.cannot_run = fmt::format("the engine does not run {}; plan, compare and simulate take this model as it is",
-                                          part.empty() ? "this family" : part);
+  config.options.cannot_run =
+      fmt::format("the engine does not run {}; plan, compare and simulate take this model as it is",
+                  part.empty() ? "this family" : part);
 }
 
 void read_mixers(ConfigFields& fields, ModelConfig& config, StateLayers state,
                  const std::function<bool(std::uint32_t layer)>& attends) {
   ModelShape& shape = config.shape;
   const std::uint32_t all = shape.layers;
-  const std::vector<std::string> types =
-      fields.texts(fields.named({"layer_types", "layers_block_type"}));
+  const std::vector<std::string> types = fields.texts(fields.named({"layer_types", "layers_block_type"}));
   if (!types.empty() && types.size() != all) {
     fields.fail(fmt::format("layer_types has {} entries, expected one for each of the {} layers", types.size(), all));
     return;
@@ -72,21 +72,15 @@ StateLayers read_gated_delta(ConfigFields& fields) {
   return state;
 }
 
-StateLayers read_mamba2(ConfigFields& fields, std::uint32_t hidden) {
+StateLayers read_mamba2(ConfigFields& fields, const Mamba2Keys& keys, std::optional<std::uint32_t> head_dim) {
   StateLayers state;
   state.kind = StateKind::kMamba2;
-  state.heads = fields.size("mamba_n_heads", 128, kMostHeadsOfStates);
-  state.key_heads = fields.size("mamba_n_groups", 1, state.heads);
-  state.key_dim = fields.size("mamba_d_state", 256, kMostHeadDim);
-  const std::uint32_t width = fields.size("mamba_expand", 2, 64) * hidden;
-  const bool derived = !fields.has("mamba_d_head") || fields.is_text("mamba_d_head");
-  state.value_dim = derived ? std::max(1U, width / state.heads) : fields.size("mamba_d_head", {}, kMostHeadDim);
-  if (std::uint64_t{state.value_dim} * state.heads != width) {
-    fields.fail(fmt::format("mamba_n_heads · mamba_d_head is {} · {}, expected mamba_expand · hidden_size, {}",
-                            state.heads, state.value_dim, width));
-  }
-  state.convolution = fields.size("mamba_d_conv", 4, 64);
-  fields.defaults(R"({"mamba_ssm_cache_dtype": "float32"})");  // as vLLM takes it
+  state.heads = fields.size(keys.heads, 128, kMostHeadsOfStates);
+  state.value_dim = head_dim ? *head_dim : fields.size(keys.head_dim, {}, kMostHeadDim);
+  state.key_heads = fields.size(keys.groups, {}, state.heads);
+  state.key_dim = fields.size(keys.state_size, {}, kMostHeadDim);
+  state.convolution = fields.size(keys.convolution, {}, 64);
+  fields.defaults(R"({"mamba_ssm_cache_dtype": "float32"})");
   state.type = state_type(fields, "mamba_ssm_cache_dtype");
   return state;
 }

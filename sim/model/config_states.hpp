@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "sim/model/config_decoder.hpp"
 
@@ -19,8 +20,11 @@ void say_not_run(ModelConfig& config);
 
 // Gated delta nets under Qwen3-Next's names: linear_num_value_heads, linear_key_head_dim …; mamba_ssm_dtype.
 StateLayers read_gated_delta(ConfigFields& fields);
-// Mamba-2 under Bamba's names: mamba_n_heads, mamba_d_head, mamba_n_groups, mamba_d_state, mamba_d_conv, mamba_expand.
-StateLayers read_mamba2(ConfigFields& fields, std::uint32_t hidden);
+// Mamba-2 under a family's names; its matrices are in mamba_ssm_cache_dtype, else in 32 bits, as vLLM takes it.
+struct Mamba2Keys {
+  std::string_view heads, head_dim, groups, state_size, convolution;
+};
+StateLayers read_mamba2(ConfigFields& fields, const Mamba2Keys& keys, std::optional<std::uint32_t> head_dim = {});
 
 // Under `key`, the type of the matrices of states; where it is absent, that of the weights, as vLLM takes it.
 DType state_type(ConfigFields& fields, std::string_view key);

@@ -1,13 +1,10 @@
 // MiniMax-Text-01: lightning attention in most layers, attention in the others, experts in all.
-#include <algorithm>
-
 #include "sim/model/config_states.hpp"
 #include "sim/model/families.hpp"
 
 namespace kvroof {
 
 Result<ModelConfig> parse_minimax_config(std::string_view config_json) {
-  constexpr std::uint32_t kMostWidth = 1U << 20;
   ConfigFields fields(config_json);
   fields.defaults(R"({"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
                       "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131072,
@@ -20,12 +17,17 @@ Result<ModelConfig> parse_minimax_config(std::string_view config_json) {
   state.key_dim = state.value_dim = s.head_dim;
   state.type = fields.weight_type();
   const std::vector<std::int64_t> listed = fields.ids("attn_type_list", {});  // 1 attends, of the first files
-  read_mixers(fields, config, state, [&](std::uint32_t layer) {
-    return layer < listed.size() ? listed[layer] == 1 : (layer + 1) % 2 != 0;
-  });
-  s.experts = fields.size("num_local_experts", 8, 1U << 16);
-  s.experts_per_token = fields.size("num_experts_per_tok", {}, s.experts);
-  s.expert_ffn = std::min(s.ffn, kMostWidth);
+  if (!listed.empty() && listed.size() != s.layers) {
+    fields.fail(fmt::format("attn_type_list has {} entries, expected one for each of the {} layers", listed.size(),
+                            s.layers));
+    return fields.failure();
+  }
+  read_mixers(fields, config, state,
+              [&](std::uint32_t layer) { return listed.empty() ? (layer + 1) % 2 != 0 : listed[layer] == 1; });
+  if (fields.count("shared_intermediate_size", 0) > 0) {
+    fields.refuse("shared_intermediate_size", "shared experts are not supported in this family");
+  }
+  read_experts(fields, config, 8);
   return finish_config(fields, std::move(config));
 }
 

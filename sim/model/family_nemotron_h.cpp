@@ -42,15 +42,13 @@ LayerCount count_layers(ConfigFields& fields) {
 StateLayers read_states(ConfigFields& fields, std::uint32_t layers) {
   StateLayers state;
   if (layers == 0) return state;
-  state.kind = StateKind::kMamba2;
+  fields.defaults(R"({"mamba_head_dim": 64, "ssm_state_size": 128})");
+  const std::string_view groups = fields.named({"n_groups", "mamba_n_groups"});
+  const std::string_view convolution = fields.named({"conv_kernel", "mamba_d_conv"});
+  fields.defaults(fmt::format(R"({{"{}": 8}})", groups));
+  fields.defaults(fmt::format(R"({{"{}": 4}})", convolution));
+  state = read_mamba2(fields, {"mamba_num_heads", "mamba_head_dim", groups, "ssm_state_size", convolution});
   state.layers = layers;
-  state.heads = fields.size("mamba_num_heads", 128, 1U << 16);
-  state.value_dim = fields.size("mamba_head_dim", 64, kMostHeadDim);
-  state.key_heads = fields.size(fields.named({"n_groups", "mamba_n_groups"}), 8, state.heads);
-  state.key_dim = fields.size("ssm_state_size", 128, kMostHeadDim);
-  state.convolution = fields.size(fields.named({"conv_kernel", "mamba_d_conv"}), 4, 64);
-  fields.defaults(R"({"mamba_ssm_cache_dtype": "float32"})");
-  state.type = state_type(fields, "mamba_ssm_cache_dtype");
   return state;
 }
 

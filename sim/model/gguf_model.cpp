@@ -91,6 +91,10 @@ void set_attention(const GgufHeader& header, Keys& keys, ModelShape& s) {
                 : norm->dims.size() > 1      ? QkNorm::kEachHead
                                              : QkNorm::kWhole;
   }
+  for (const char* of_states : {"ssm.state_size", "ssm.conv_kernel", "shortconv.l_cache", "kda.head_dim"}) {
+    if (!keys.has(of_states)) continue;
+    keys.fail("layers with a state in a GGUF file are not supported; the Hugging Face folder of the model is");
+  }
   if (keys.has("attention.kv_lora_rank")) {
     keys.fail("latent attention in a GGUF file is not supported; the Hugging Face folder of the model is");
   }

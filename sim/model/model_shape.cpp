@@ -37,7 +37,8 @@ u64 attention_parameters(const ModelShape& s) {
   const u64 k = u64{s.kv_heads} * s.head_dim;
   const u64 v = u64{s.kv_heads} * s.v_head_dim;
   const u64 out = u64{s.heads} * s.v_head_dim;
-  return hidden * (q * (s.attention_gate ? 2 : 1) + k + v + out) + (s.qkv_bias ? q + k + v : 0) + (s.out_bias ? hidden : 0) +
+  const u64 gated_q = s.attention_gate ? 2 * q : q;
+  return hidden * (gated_q + k + v + out) + (s.qkv_bias ? q + k + v : 0) + (s.out_bias ? hidden : 0) +
          qk_norm_parameters(s) + (s.attention_sinks ? s.heads : 0);
 }
 
@@ -151,6 +152,7 @@ std::string layout_problem(const ModelShape& s) {
   if (s.experts > 0 && s.dense_layers > s.mlps()) {
     return fmt::format("dense_layers is {}, expected at most the {} layers with an MLP", s.dense_layers, s.mlps());
   }
+  if (s.expert_width > 0 && s.experts == 0) return "expert_width is there, but no experts";
   if (s.expert_width > kWide) return fmt::format("expert_width is {}, expected at most {}", s.expert_width, kWide);
   if (std::string problem = state_problem(s.state); !problem.empty()) return problem;
   if (s.experts > 0 && (s.experts > 1U << 16 || s.experts_per_token == 0 || s.experts_per_token > s.experts ||

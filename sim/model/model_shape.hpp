@@ -87,6 +87,8 @@ struct ModelShape {
   // That mix tokens, by attention or by a state.
   [[nodiscard]] std::uint32_t mixers() const { return layers + state.layers; }
   [[nodiscard]] std::uint32_t mlps() const { return mlp_layers > 0 ? mlp_layers : mixers(); }
+  // As a model's card counts them: each mixer and each MLP by itself where their numbers differ.
+  [[nodiscard]] std::uint32_t blocks() const { return mlps() == mixers() ? mixers() : mixers() + mlps(); }
   // As many layers of a mixer and an MLP as have the same number of both together.
   [[nodiscard]] double depth() const { return 0.5 * (mixers() + mlps()); }
   [[nodiscard]] std::uint64_t expert_layers() const {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace kvroof {
 namespace {
 
@@ -28,6 +30,12 @@ u64 convolved_channels(const StateLayers& s, u64 hidden) {
   return s.kind == StateKind::kShortConvolution ? hidden : 2 * s.keys() + s.values();
 }
 
+StateRows state_rows(const StateLayers& s, u64 hidden) {
+  StateRows rows;
+  each_state_product(s, hidden, [&](u64 in, u64 out) { rows = {std::max(rows.widest, out), in}; });
+  return rows;
+}
+
 u64 state_parameters(const StateLayers& s, u64 hidden) {
   u64 total = vector_parameters(s);
   each_state_product(s, hidden, [&](u64 in, u64 out) { total += in * out; });
@@ -47,14 +55,18 @@ u64 state_operations(const StateLayers& s, u64 hidden) {
 
 std::string state_problem(const StateLayers& s) {
   constexpr std::uint32_t kMostLayers = 1U << 12, kMost = 1U << 16, kWide = 1U << 20;
+  const bool sized = s.heads > 0 || s.key_heads > 0 || s.key_dim > 0 || s.value_dim > 0;
   if (s.kind == StateKind::kNone) {
-    return s.layers == 0 ? "" : fmt::format("state_layers is {}, but state_kind is missing", s.layers);
+    return s.layers == 0 && !sized ? "" : "state_kind is missing, but other fields of states are there";
   }
   if (s.layers == 0 || s.layers > kMostLayers) {
     return fmt::format("state_layers is {}, expected 1 to {}", s.layers, kMostLayers);
   }
   if (s.convolution > 64) return fmt::format("state_convolution is {}, expected at most 64", s.convolution);
-  if (s.kind == StateKind::kShortConvolution) return s.convolution > 0 ? "" : "state_convolution is missing";
+  if (s.kind == StateKind::kShortConvolution) {
+    if (sized) return "short convolutions have no heads, but sizes of heads are there";
+    return s.convolution > 0 ? "" : "state_convolution is missing";
+  }
   for (const std::uint32_t size : {s.heads, s.key_heads, s.key_dim, s.value_dim}) {
     if (size == 0 || size > kMost) return fmt::format("a size of a state is {}, expected 1 to {}", size, kMost);
   }

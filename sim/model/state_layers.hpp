@@ -75,6 +75,12 @@ void each_state_product(const StateLayers& s, std::uint64_t hidden, F&& product)
   }
 }
 
+// Elements of a token: the widest that a product makes, and what goes into the last one.
+struct StateRows {
+  std::uint64_t widest = 0, out = 0;
+};
+StateRows state_rows(const StateLayers& s, std::uint64_t hidden);
+
 // Why no layer can have these sizes, or nothing.
 std::string state_problem(const StateLayers& s);
 

@@ -201,8 +201,8 @@ StepTraffic mean_decode_traffic(const ModelShape& shape, TrafficTypes types, con
   const double factor = static_cast<double>(batch) / static_cast<double>(summary.decode_steps);
   const StepTraffic all = traffic_of_all_steps(shape, types, summary, tokens);
   StepWork work{tokens.passed * batch, tokens.passed * batch, 0, {}};
-  work.states_read = batch;
-  work.states_written = tokens.passed * batch;  // any of the drafted tokens may be the last that stays
+  work.recurrent_reads = batch;
+  work.recurrent_writes = tokens.passed * batch;  // any of the drafted tokens may be the last that stays
   StepTraffic mean = step_traffic(shape, types, work);
   for (const Cause cause : {Cause::kKvRead, Cause::kKvWrite, Cause::kCompaction, Cause::kScores}) {
     mean.bytes.add(cause, scaled(all.bytes[cause], factor));

@@ -150,7 +150,7 @@ Elements token_elements(const ModelShape& s) {
   e.add(attention_elements(s), s.layers);
   if (s.state.layers > 0) e.add(state_layer_elements(s), s.state.layers);
   const u64 parts = u64{s.mixers()} + s.mlps();  // each with a half of the norms, and a residual
-  e.moved += parts * s.norms_per_layer / 2 * 2 * s.hidden + parts * 3 * s.hidden;
+  e.moved += parts * (s.norms_per_layer + 3) * s.hidden;
   e.moved += turned_layers(s) * turned_elements(s);
   Elements dense;
   dense.add_mlp(s, s.hidden, s.ffn);
@@ -245,15 +245,15 @@ StepTraffic& StepTraffic::operator+=(const StepTraffic& other) {
 
 StepWork prompt_work(u64 prompts, u64 tokens, std::uint32_t storage_heads, const LayerCounts& rows) {
   StepWork work{tokens, prompts, storage_heads, rows};
-  work.states_read = tokens / kStateChunk;
-  work.states_written = prompts + tokens / kStateChunk;
+  work.recurrent_writes = std::max(prompts, (tokens + kStateChunk - 1) / kStateChunk);
+  work.recurrent_reads = work.recurrent_writes - prompts;  // a prompt's first piece starts from nothing
   return work;
 }
 
-// A state that is read or written between two layers' products; the rows of a convolution pass with it.
+// The rows of a convolution pass with the matrices.
 static void add_states(StepTraffic& t, const ModelShape& s, TrafficTypes types, const StepWork& work) {
   if (s.state.layers == 0) return;
-  t.state_bytes = (work.states_read + work.states_written) * state_bytes(s, types.weights).value;
+  t.state_bytes = (work.recurrent_reads + work.recurrent_writes) * state_bytes(s, types.weights).value;
   t.state_flops = Flops(static_cast<double>(work.tokens * s.state.layers) *
                         static_cast<double>(state_operations(s.state, s.hidden)));
 }
@@ -279,7 +279,7 @@ StepTraffic decode_traffic(const ModelShape& shape, TrafficTypes types, std::uin
   work.tokens = work.logit_tokens = batch.size();
   work.storage_heads = storage_heads;
   work.experts = experts;
-  work.states_read = work.states_written = batch.size();
+  work.recurrent_reads = work.recurrent_writes = batch.size();
   for (const auto& sequence : batch) work.rows += sum_counts(sequence);
   return step_traffic(shape, types, work);
 }
@@ -320,7 +320,7 @@ StepTraffic residency_traffic(const ModelShape& shape, TrafficTypes types, const
   const std::uint32_t heads = residency.storage_heads;
   if (step == 0) return prefill_traffic(shape, types, heads, residency.prompt, layers, 0, query_block);
   StepWork work{1, 1, heads, sum_counts(layers)};
-  work.states_read = work.states_written = 1;
+  work.recurrent_reads = work.recurrent_writes = 1;
   return step_traffic(shape, types, work);
 }
 

@@ -85,7 +85,7 @@ struct StepWork {
   // Routed experts that some token chose, summed over layers; unknown: as many as expected_experts says.
   std::optional<std::uint64_t> experts = std::nullopt;
   // Of layers without a cache: how often the state of one sequence is read, and written.
-  std::uint64_t states_read = 0, states_written = 0;
+  std::uint64_t recurrent_reads = 0, recurrent_writes = 0;
 };
 
 // The work of prompts of so many tokens in all: states pass memory once in each piece of 64 tokens, in which all are

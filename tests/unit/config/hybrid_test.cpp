@@ -32,15 +32,16 @@ const std::string kBf16 = R"("dtype":"bfloat16")";
 TEST_CASE("Qwen3-Next attends in every fourth layer, and the others are gated delta nets") {
   // Qwen/Qwen3-Next-80B-A3B-Instruct, what is no default of its class.
   const ModelConfig config = parsed(
-      R"({"model_type":"qwen3_next","full_attention_interval":4,"max_position_embeddings":262144,"rope_theta":10000000,)"
-      R"("partial_rotary_factor":0.25,"decoder_sparse_step":1,"mlp_only_layers":[],"torch_dtype":"bfloat16"})");
+      R"({"model_type":"qwen3_next","full_attention_interval":4,"max_position_embeddings":262144,)"
+      R"("rope_theta":10000000,"partial_rotary_factor":0.25,)"
+      R"("decoder_sparse_step":1,"mlp_only_layers":[],"torch_dtype":"bfloat16"})");
   check_same(config.shape, "qwen3-next-80b-a3b");
   CHECK(config.options.layers.size() == 12);
   CHECK(config.options.rotary[0].dims == 64);
   CHECK(config.options.cannot_run.find("layers that hold a state") != std::string::npos);
 }
 
-TEST_CASE("the language models of Qwen3.5 are within it, with and without experts, and say the type of their states") {
+TEST_CASE("Qwen3.5's language models are within it, with and without experts, and say the type of their states") {
   const std::string dense = R"({"model_type":"qwen3_5","tie_word_embeddings":false,"text_config":{)"
       R"("model_type":"qwen3_5_text","dtype":"bfloat16","hidden_size":5120,"intermediate_size":17408,)"
       R"("num_hidden_layers":64,"num_attention_heads":24,"num_key_value_heads":4,"linear_num_value_heads":48,)"
@@ -83,8 +84,9 @@ TEST_CASE("experts of Nemotron 3 may be narrower than the model, between two pro
   // transformers 5.24 makes 144,548,464 parameters of this.
   const ModelConfig config = parsed(
       R"({"model_type":"nemotron_h","hidden_size":512,"intermediate_size":300,"moe_latent_size":128,)"
-      R"("moe_intermediate_size":96,"moe_shared_expert_intermediate_size":200,"mamba_num_heads":16,"mamba_head_dim":64,)"
-      R"("n_groups":8,"ssm_state_size":32,"layers_block_type":["mamba","moe","attention","moe","mlp","mamba"]})");
+      R"("moe_intermediate_size":96,"moe_shared_expert_intermediate_size":200,"mamba_num_heads":16,)"
+      R"("mamba_head_dim":64,"n_groups":8,"ssm_state_size":32,)"
+      R"("layers_block_type":["mamba","moe","attention","moe","mlp","mamba"]})");
   CHECK(parameter_count(config.shape) == 144548464);
 }
 
@@ -126,10 +128,19 @@ TEST_CASE("LFM2 lists the layers that attend, and a gate takes a third of its ML
              "lfm2-8b-a1b");
 }
 
+TEST_CASE("older names of LFM2's keys count before the newer ones, as its class has it") {
+  const ModelShape s = parsed(R"({"model_type":"lfm2","num_hidden_layers":2,"full_attn_idxs":[1],"block_ff_dim":12288,)"
+                              R"("intermediate_size":300,"tie_embedding":false,"tie_word_embeddings":true})")
+                           .shape;
+  CHECK(s.ffn == 8192);
+  CHECK_FALSE(s.tied_head);
+}
+
 TEST_CASE("MiniMax-Text-01 says by numbers which layers attend") {
   std::string kinds;
   for (int i = 0; i < 80; ++i) kinds += std::string(i > 0 ? "," : "") + (i % 8 == 7 ? "1" : "0");
-  check_same(parsed(R"({"model_type":"minimax","hidden_size":6144,"intermediate_size":9216,"num_hidden_layers":80,)"
+  check_same(parsed(R"({"model_type":"minimax_text_01","hidden_size":6144,"intermediate_size":9216,)"
+                    R"("num_hidden_layers":80,)"
                     R"("num_attention_heads":64,"head_dim":128,"num_local_experts":32,"vocab_size":200064,)"
                     R"("attn_type_list":[)" + kinds + "]," + kBf16 + "}").shape,
              "minimax-text-01");
@@ -153,6 +164,12 @@ TEST_CASE("layers that are of no known kind, or do not attend at all, are refuse
   refused(R"("model_type":"granitemoehybrid","num_hidden_layers":1,"layer_types":["attention"],"mamba_d_head":60)",
           "mamba_n_heads · mamba_d_head");
   refused(R"("model_type":"qwen3_5_text","mamba_ssm_dtype":"int8")", "mamba_ssm_dtype is \"int8\"");
+  refused(R"("model_type":"minimax_text_01","num_hidden_layers":3,"attn_type_list":[1,0])", "2 entries");
+  refused(R"("model_type":"minimax","shared_intermediate_size":64)", "shared experts");
+  for (const char* multiplier : {"1e30", "1e9"}) {
+    refused(R"("model_type":"lfm2","full_attn_idxs":[1],"block_ffn_dim_multiplier":)" + std::string(multiplier),
+            "block_ffn_dim_multiplier makes an MLP of");
+  }
 }
 
 }  // namespace kvroof

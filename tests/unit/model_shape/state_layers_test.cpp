@@ -76,9 +76,19 @@ TEST_CASE("a token reads the weights of its experts, and of all states") {
   // Of 512 experts ten and the shared one: what the name says, 3 billion, beside the embedding.
   CHECK(static_cast<double>(active_parameters(shape("qwen3-next-80b-a3b"))) / 1e9 == Approx(3.6).margin(0.3));
   const auto active = [](const char* name) { return static_cast<double>(active_parameters(shape(name))) / 1e9; };
-  CHECK(active("qwen3.5-397b-a17b") == Approx(17).margin(0.6));
+  CHECK(active("qwen3.5-397b-a17b") == Approx(17).margin(0.7));
   CHECK(active("nemotron-3-super-120b-a12b") == Approx(12).margin(0.8));
   CHECK(active_parameters(shape("lfm2-1.2b")) == 1170340608 + 2048);
+}
+
+TEST_CASE("a token forgets, changes and reads each matrix; the delta rule reads it once more") {
+  const auto of = [](const char* name) {
+    const ModelShape s = shape(name);
+    return state_operations(s.state, s.hidden);
+  };
+  CHECK(of("nemotron-3-nano-30b-a3b") == 5 * 64 * 64 * 128 + 2 * 4 * (64 * 64 + 2 * 8 * 128));
+  CHECK(of("qwen3-next-80b-a3b") == 7 * 32 * 128 * 128 + 2 * 4 * 8192);
+  CHECK(of("lfm2-1.2b") == 2 * 3 * 2048);
 }
 
 TEST_CASE("a shape with states is read as it was written, and one without them names none") {
@@ -89,7 +99,10 @@ TEST_CASE("a shape with states is read as it was written, and one without them n
   CHECK(back.value().state.type == DType::kF32);
   CHECK(back.value().mlp_layers == 23);
   CHECK(parameter_count(back.value()) == parameter_count(hybrid));
-  CHECK(shape_to_json(shape("llama-3-8b")).find("\"state_") == std::string::npos);
+  const std::string plain = shape_to_json(shape("llama-3-8b"));
+  for (const char* key : {"\"state_", "mlp_layers", "expert_width", "attention_gate"}) {
+    CHECK(plain.find(key) == std::string::npos);
+  }
 }
 
 TEST_CASE("sizes that no layer with a state has are refused, by the name of the field") {
@@ -100,6 +113,7 @@ TEST_CASE("sizes that no layer with a state has are refused, by the name of the 
   CHECK(problem_of("\"state_convolution\": 65").find("state_convolution is 65") != std::string::npos);
   CHECK(problem_of("\"state_kind\": \"mamba\"").find("mamba2") != std::string::npos);
   CHECK(problem_of("\"state_kind\": \"none\"").find("state_kind is missing") != std::string::npos);
+  CHECK(problem_of("\"state_kind\": \"short_convolution\"").find("have no heads") != std::string::npos);
 }
 
 }  // namespace kvroof
