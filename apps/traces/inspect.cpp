@@ -113,12 +113,14 @@ void add_profile(Lines& lines, const Inspection& i) {
 void add_manifest(Lines& lines, const TraceManifest& m) {
   constexpr std::size_t kShownSequences = 8;
   if (!has_attention(m)) {
-    lines.push_back({"attention", "none: a profiler's records alone"});
-  } else {
+    lines.push_back({"attention", of_own_engine(m) ? "none: the engine's steps, without queries, keys and values"
+                                                   : "none: a profiler's records alone"});
+  }
+  if (has_attention(m) || of_own_engine(m)) {
     lines.push_back({"model", m.model_name.empty() ? "none (imported tensors)" : m.model_name});
     if (!m.backend.empty()) lines.push_back({"back end", m.backend});
     lines.push_back({"policy", m.policy});
-    lines.push_back({"type of q, k, v", std::string(name_of(m.kv_type))});
+    lines.push_back({has_attention(m) ? "type of q, k, v" : "type of k, v", std::string(name_of(m.kv_type))});
   }
   if (!m.linear.empty()) lines.push_back({"products by", m.linear});
   add_layers(lines, m);
