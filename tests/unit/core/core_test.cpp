@@ -21,7 +21,15 @@ TEST_CASE("a typo is answered with the nearest name, a foreign word with none") 
   CHECK_FALSE(nearest_name(std::string(1'000'000, 'k'), names).has_value());
   CHECK(did_you_mean("keyfomer", names) == "; did you mean keyformer?");
   CHECK(did_you_mean("zebra", names).empty());
+  CHECK(did_you_mean_any("keyfomer", names) == "; did you mean keyformer?");
   CHECK(join(names) == "full, h2o, keyformer, window");
+}
+
+TEST_CASE("what means several names alike is answered with the nearest three, in their order") {
+  const std::vector<std::string> names = {"a10", "h20", "h200", "qwen-14b", "qwen-7b", "qwen-72b", "qwen3-4b"};
+  CHECK(did_you_mean_any("h10", names) == "; did you mean a10 or h20?");
+  CHECK(did_you_mean_any("qwen", names) == "; did you mean qwen-14b, qwen-7b or qwen-72b?");
+  CHECK(did_you_mean_any("zebra", names).empty());
 }
 
 TEST_CASE("sums and products that wrap are refused, and a zero does not hide a wrap") {
