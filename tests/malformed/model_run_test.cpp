@@ -94,6 +94,14 @@ TEST_CASE("run refuses values out of range") {
   check_refused(words + "--modell x", 2, "did you mean --model?");
 }
 
+TEST_CASE("products of the CUDA back end are not asked for in vain where the CPU runs the model") {
+  const std::string run = "run " + kDemo + "--ids \"5\" -n 1 --linear ";
+  for (const std::string linear : {"own", "cublaslt"}) {
+    check_refused(run + linear, 2, "--linear " + linear + ": it is of the CUDA back end, but the fast back end runs");
+  }
+  CHECK(run_program(run + "auto").code == 0);
+}
+
 TEST_CASE("dumped logits are f32 of one prompt") {
   const TemporaryFolder folder;
   const std::string words = "run " + kDemo + "--ids 5 --dump-logits " + folder.file("l.safetensors") + " ";
