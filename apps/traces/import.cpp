@@ -103,7 +103,7 @@ int import_spools(const Arguments& arguments, const std::filesystem::path& out) 
   if (!std::filesystem::is_directory(folder, ignored)) {
     throw Error(fmt::format("{}: not a folder: expected the spools of `kvroof record -- CMD`", folder.string()));
   }
-  const std::atomic<bool> stop{false};
+  const std::atomic<int> stop{0};
   MergedSpools merged;
   write_profile(out, kVersion, arguments.command_line, [&](ProfileSink& sink) {
     merged = merge_spools(folder, sink, stop);
