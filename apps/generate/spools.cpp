@@ -9,6 +9,7 @@
 #include "kernels/cupti/inject/inject.hpp"
 #include "kernels/cupti/machine.hpp"
 #include "kernels/cupti/profile_spool.hpp"
+#include "sim/core/counted.hpp"
 #include "traces/forwarding_sink.hpp"
 
 namespace fs = std::filesystem;
@@ -150,7 +151,7 @@ MergedSpools merge_spools(const fs::path& folder, ProfileSink& to, const std::at
 
 std::string merged_text(const fs::path& out, const MergedSpools& merged) {
   std::string more = merged.why.empty() ? "" : "; " + merged.why;
-  if (merged.dropped > 0) more += fmt::format("; {} records were dropped", merged.dropped);
+  if (merged.dropped > 0) more += fmt::format("; {} dropped", counted(merged.dropped, "record"));
   if (merged.still_running > 0) {
     more += fmt::format("; {} still running: what {} later is not in it", merged.still_running,
                         merged.still_running == 1 ? "it does" : "they do");
@@ -158,8 +159,8 @@ std::string merged_text(const fs::path& out, const MergedSpools& merged) {
   if (merged.ended_early > 0) {
     more += fmt::format("; of {} the end may be missing: `kvroof inspect` says why", merged.ended_early);
   }
-  return fmt::format("{}: {} kernels, {} records of {} process{}{}", out.string(), merged.kernels, merged.records,
-                     merged.processes, merged.processes == 1 ? "" : "es", more);
+  return fmt::format("{}: {}, {} of {} process{}{}", out.string(), counted(merged.kernels, "kernel"),
+                     counted(merged.records, "record"), merged.processes, merged.processes == 1 ? "" : "es", more);
 }
 
 }  // namespace kvroof

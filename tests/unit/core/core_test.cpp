@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "sim/core/checked.hpp"
+#include "sim/core/counted.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/suggest.hpp"
 #include "sim/core/thread_pool.hpp"
@@ -30,6 +31,12 @@ TEST_CASE("what means several names alike is answered with the nearest three, in
   CHECK(did_you_mean_any("h10", names) == "; did you mean a10 or h20?");
   CHECK(did_you_mean_any("qwen", names) == "; did you mean qwen-14b, qwen-7b or qwen-72b?");
   CHECK(did_you_mean_any("zebra", names).empty());
+}
+
+TEST_CASE("one thing is counted in the singular, and none or several in the plural") {
+  CHECK(counted(0, "token") == "0 tokens");
+  CHECK(counted(1, "token") == "1 token");
+  CHECK(counted(2, "prompt token") == "2 prompt tokens");
 }
 
 TEST_CASE("sums and products that wrap are refused, and a zero does not hide a wrap") {
