@@ -63,7 +63,8 @@ struct TraceSequence {
 struct TraceManifest {
   std::uint32_t format_version = kTraceFormatVersion;
   std::string tool_version;
-  // profile: a profiler's records alone, without attention; such a trace has neither layers nor sequences.
+  // profile: without attention, and so without layers and sequences: a profiler's records alone, or steps of the engine
+  // whose queries, keys and values were not captured.
   std::string source = "engine";   // engine | import | profile
   std::string model_name;          // empty for imported tensors
   std::string model_path;
@@ -80,8 +81,10 @@ struct TraceManifest {
   std::vector<TraceSequence> sequences;
 };
 
-// Whether the trace holds attention (q, k, v), and not a profiler's records alone.
+// Whether the trace holds attention (q, k, v).
 inline bool has_attention(const TraceManifest& manifest) { return manifest.source != "profile"; }
+// Whether kvroof's own engine ran the steps of the trace, with or without their attention.
+inline bool of_own_engine(const TraceManifest& manifest) { return !manifest.backend.empty(); }
 
 std::string manifest_to_json(const TraceManifest& manifest);
 // Refuses a newer format version, missing or mistyped fields, and numbers out of range (layers and heads ≤ 1,024;

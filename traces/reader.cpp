@@ -90,6 +90,10 @@ TraceReader TraceReader::open(const std::filesystem::path& path) {
 TraceReader TraceReader::open_attention(const std::filesystem::path& path) {
   TraceReader reader = open(path);
   if (has_attention(reader.manifest())) return reader;
+  if (of_own_engine(reader.manifest())) {
+    throw usage_error(fmt::format("{} is a run of kvroof's own engine without queries, keys and values", path.string()))
+        .note("`kvroof record` captures them without --no-capture; `kvroof validate` reads the steps as they are");
+  }
   throw usage_error(fmt::format("{} holds a profiler's records alone, no queries, keys and values", path.string()))
       .note(fmt::format("`kvroof report-kernels {}` reads it; traces with attention come from `kvroof record --model` "
                         "and `kvroof import qkv`",

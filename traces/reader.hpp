@@ -31,7 +31,7 @@ class TraceReader {
   // steps are intact. Exit code 1 when `path` is not a folder at all.
   static TraceReader open(const std::filesystem::path& path);
 
-  // The same for a trace that must hold attention; one of a profiler's records alone is a mistake of the user.
+  // The same for a trace that must hold attention; one that holds none is a mistake of the user.
   static TraceReader open_attention(const std::filesystem::path& path);
 
   [[nodiscard]] const TraceManifest& manifest() const;

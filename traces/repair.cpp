@@ -1,5 +1,7 @@
 // Repair of traces: keeps the unbroken run of intact segments, sets everything else aside, and seals the result.
+#include <algorithm>
 #include <set>
+#include <span>
 #include <system_error>
 
 #include "sim/core/files.hpp"
@@ -107,14 +109,28 @@ std::vector<StepRecord> steps_of(const fs::path& trace, const Survey& survey) {
   return steps;
 }
 
-void complete_sequences(TraceManifest& manifest, const Survey& survey) {
+// How a sequence ended of which nothing was recorded but its rows. kvroof's engine feeds every new token but the last,
+// and a decode step has all sequences that still run, so one that has fewer rows than these steps had ended before.
+std::string end_of(const TraceSequence& sequence, std::uint32_t rows, std::uint32_t decode_steps) {
+  if (rows < sequence.prompt || rows == 0) return "interrupted";
+  const std::uint32_t fed = rows - sequence.prompt;
+  if (fed + 1 >= sequence.requested_new_tokens) return "length";
+  return fed < decode_steps ? "unknown" : "interrupted";
+}
+
+void complete_sequences(TraceManifest& manifest, const Survey& survey, std::span<const StepRecord> steps) {
   std::vector<std::uint32_t> rows(manifest.sequences.size());
   for (const SegmentIndex& segment : survey.segments) {
     for (const SequenceIndex& s : segment.sequences) rows[s.sequence] += s.rows;
   }
+  const auto decode_steps =
+      static_cast<std::uint32_t>(std::ranges::count(steps, std::string("decode"), &StepRecord::phase));
   for (std::size_t i = 0; i < rows.size(); ++i) {
     TraceSequence& sequence = manifest.sequences[i];
-    if (sequence.tokens != rows[i] || sequence.stop_reason == "unknown") sequence.stop_reason = "interrupted";
+    if (sequence.tokens != rows[i] || sequence.stop_reason == "unknown") {
+      const bool own = manifest.source == "engine" && of_own_engine(manifest);
+      sequence.stop_reason = own ? end_of(sequence, rows[i], decode_steps) : "interrupted";
+    }
     sequence.tokens = rows[i];
   }
 }
@@ -132,8 +148,8 @@ TraceReport repair_trace(const fs::path& path) {
     throw damaged_trace(path, survey).note("there is nothing to keep; the folder was left as it is");
   }
   TraceManifest manifest = believed_manifest(survey);
-  complete_sequences(manifest, survey);
   const std::vector<StepRecord> steps = steps_of(path, survey);
+  complete_sequences(manifest, survey, steps);
   const bool keep_manifest = survey.manifest_file && same_run(*survey.manifest_file, manifest);
   const bool keep_kernels = survey.kernels_intact && survey.seal->steps == survey.report.intact_steps;
 

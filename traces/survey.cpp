@@ -1,5 +1,6 @@
 #include "traces/survey.hpp"
 
+#include "sim/core/counted.hpp"
 #include "sim/core/files.hpp"
 #include "traces/checksum.hpp"
 
@@ -178,8 +179,8 @@ class Surveyor {
     for (const JournalLine& line : survey_.lines) bytes += line.bytes;
     const std::uint32_t steps = survey_.report.intact_steps;
     if (survey_.lines.size() != seal.segments || steps != seal.steps || bytes != seal.bytes) {
-      problem("{} segments, {} steps and {} bytes, the seal says {}, {} and {}", survey_.lines.size(), steps, bytes,
-              seal.segments, seal.steps, seal.bytes);
+      problem("{}, {} and {} bytes, the seal says {}, {} and {}", counted(survey_.lines.size(), "segment"),
+              counted(steps, "step"), bytes, seal.segments, seal.steps, seal.bytes);
     }
     if (!survey_.manifest_sealed) return;
     for (std::size_t s = 0; s < survey_.manifest->sequences.size(); ++s) {

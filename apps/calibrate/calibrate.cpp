@@ -19,6 +19,7 @@
 #include "apps/cli/output.hpp"
 #include "apps/cli/progress.hpp"
 #include "kernels/cuda/cuda.hpp"
+#include "sim/core/counted.hpp"
 #include "sim/core/suggest.hpp"
 
 namespace kvroof {
@@ -155,7 +156,7 @@ int run_cuda(const Arguments& arguments, const std::optional<std::string>& base)
     throw;
   }
   if (!c.no_library.empty()) say("our own kernels made products of many tokens: {}\n", c.no_library);
-  if (c.cut > 0) say("{} measurements were cut: no time or no memory was left for them\n", c.cut);
+  if (c.cut > 0) say("{} cut: no time or no memory was left\n", counted(c.cut, "measurement"));
   return write_calibration(arguments, device, cuda_curves(c, device),
                            [&](nlohmann::ordered_json& json) { add_cuda_curves(json, c); });
 }

@@ -27,18 +27,21 @@ std::size_t first_bad_byte(std::string_view text) {
 
 }  // namespace
 
-std::string text_input(const std::string& option, const std::string& path, std::uint64_t limit) {
-  const std::string name = fmt::format("--{} {}", option, path);
-  std::string text = read_input(path, limit).or_throw(name, ExitCode::kUsage);
+void require_text(const std::string& name, std::string_view text) {
   if (text.starts_with("\x1f\x8b")) {
     throw usage_error(fmt::format("{}: expected a text, found bytes 0 and 1 of gzip; decompress it (gunzip)", name));
   }
   const std::size_t bad = first_bad_byte(text);
-  if (bad < text.size()) {
-    throw usage_error(fmt::format("{}: expected a text in UTF-8, found the byte 0x{:02x} at offset {}; convert it "
-                                  "(iconv) or give another file",
-                                  name, static_cast<unsigned char>(text[bad]), bad));
-  }
+  if (bad == text.size()) return;
+  throw usage_error(fmt::format("{}: expected a text in UTF-8, found the byte 0x{:02x} at offset {}; convert it "
+                                "(iconv) or give another one",
+                                name, static_cast<unsigned char>(text[bad]), bad));
+}
+
+std::string text_input(const std::string& option, const std::string& path, std::uint64_t limit) {
+  const std::string name = fmt::format("--{} {}", option, path);
+  std::string text = read_input(path, limit).or_throw(name, ExitCode::kUsage);
+  require_text(name, text);
   return text;
 }
 

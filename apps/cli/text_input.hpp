@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace kvroof {
 
@@ -10,5 +11,7 @@ namespace kvroof {
 // is larger than `limit` bytes, or is no text: compressed by gzip, no UTF-8, or with more NUL bytes than documents that
 // they separate would have.
 std::string text_input(const std::string& option, const std::string& path, std::uint64_t limit);
+// Throws Error (usage) where `text`, which messages call `name`, is no text as above.
+void require_text(const std::string& name, std::string_view text);
 
 }  // namespace kvroof

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/eval/eval_output.hpp"
+#include "sim/core/counted.hpp"
 
 namespace kvroof {
 namespace {
@@ -17,9 +18,9 @@ struct Notes {
 
   void operator()(const TextExamples& text) const {
     notes.push_back(fmt::format(
-        "perplexity: {} window(s) of {} tokens, {} apart; the first {} of each are the prompt, and each later "
+        "perplexity: {} of {} tokens, {} apart; the first {} of each are the prompt, and each later "
         "one is a decode step under the policy and counts{}",
-        text.windows.size(), text.context, text.stride, text.prompt,
+        counted(text.windows.size(), "window"), text.context, text.stride, text.prompt,
         text.stride < text.context - text.prompt ? ", unless the window before has counted it" : ""));
     notes.emplace_back("difference: in nats a token against full on the same tokens, with 1.96 standard errors");
   }

@@ -77,9 +77,17 @@ BackendChoice backend_option(const Arguments& arguments) {
   return choice;
 }
 
+// What makes products of the CUDA back end is not to be asked for in vain.
+static void refuse_linear_of_cpu(const BackendChoice& choice) {
+  if (choice.kind == BackendKind::kCuda || choice.linear == LinearBy::kAuto) return;
+  throw usage_error(fmt::format("--linear {}: it is of the CUDA back end, but the {} back end runs the model",
+                                choice.linear == LinearBy::kOwn ? "own" : "cublaslt", name_of(choice.kind)))
+      .note(choice.note.empty() ? "leave --linear out, or give --backend cuda where a GPU is" : choice.note);
+}
+
 void settle_backend(BackendChoice& choice, const ModelConfig& config, std::span<const PolicySpec> policies,
                     std::optional<DType> weights) {
-  if (choice.kind != BackendKind::kCuda) return;
+  if (choice.kind != BackendKind::kCuda) return refuse_linear_of_cpu(choice);
   const DType type = weights.value_or(config.shape.weight_type);
   std::optional<std::string> what;
   for (std::size_t i = 0; !what && i < policies.size(); ++i) {
@@ -91,6 +99,7 @@ void settle_backend(BackendChoice& choice, const ModelConfig& config, std::span<
   if (choice.asked_for) throw usage_error(refusal).note("`--backend fast` runs it on the CPU");
   choice.kind = BackendKind::kFast;
   choice.note = refusal + "; the CPU does";
+  refuse_linear_of_cpu(choice);
 }
 
 void make_host_elements(BackendKind kind, const Arguments& arguments, Model& model,

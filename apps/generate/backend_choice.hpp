@@ -36,7 +36,8 @@ inline constexpr const char* kLinearHelp =
 BackendChoice backend_option(const Arguments& arguments);
 
 // Whether the chosen back end runs such a model under these policies and their caches; `weights`: none: the model's.
-// A choice that was not asked for by name becomes one that does; otherwise throws Error (usage).
+// A choice that was not asked for by name becomes one that does; otherwise throws Error (usage), as for --linear where
+// the CPU runs the model.
 void settle_backend(BackendChoice& choice, const ModelConfig& config, std::span<const PolicySpec> policies,
                     std::optional<DType> weights);
 

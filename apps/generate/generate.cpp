@@ -31,12 +31,17 @@ namespace {
 using Ids = std::vector<std::int64_t>;
 
 std::atomic<bool> g_interrupted{false};
+std::atomic<int> g_signal{0};  // the first one that interrupted
 
 // The first Ctrl-C, or what ends a terminal or a job, ends the run after its step; a second one kills it. A trace is
 // finished also where nobody reads the text beside it any more.
 void watch_interrupts(bool records) {
   struct sigaction action{};
-  action.sa_handler = [](int) { g_interrupted.store(true); };
+  action.sa_handler = [](int signal) {
+    int none = 0;
+    g_signal.compare_exchange_strong(none, signal);
+    g_interrupted.store(true);
+  };
   action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
@@ -363,7 +368,7 @@ int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
     }
   }
   if (!arguments.quiet) print_summary(facts, result, speed, recorder ? recorder->bytes_written() : 0);
-  return static_cast<int>(result.interrupted ? ExitCode::kInterrupted : ExitCode::kOk);
+  return static_cast<int>(result.interrupted ? ended_by(g_signal) : ExitCode::kOk);
 }
 
 }  // namespace kvroof

@@ -8,7 +8,7 @@
 
 namespace kvroof {
 
-// Returns the exit code: 0, or 130 when it was interrupted (after sealing). Throws Error.
+// Returns the exit code: 0, or 128 and the signal that interrupted it (after sealing). Throws Error.
 int generate(const Arguments& arguments, const std::optional<std::filesystem::path>& trace);
 
 }  // namespace kvroof

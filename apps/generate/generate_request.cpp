@@ -58,7 +58,10 @@ PromptSource ids_prompt(const std::string& text) {
 std::vector<PromptSource> prompts_of(const Arguments& arguments) {
   std::vector<PromptSource> given;
   for (const std::string& path : values_of(arguments, "prompt-file")) given.push_back(file_prompt(path));
-  for (const std::string& text : values_of(arguments, "prompt")) given.push_back(text_prompt("--prompt", text));
+  for (const std::string& text : values_of(arguments, "prompt")) {
+    require_text("--prompt", text);
+    given.push_back(text_prompt("--prompt", text));
+  }
   for (const std::string& ids : values_of(arguments, "ids")) given.push_back(ids_prompt(ids));
   for (const std::string& tokens : values_of(arguments, "random-prompt")) {
     given.push_back({"--random-prompt", std::nullopt, {}, count_value("random-prompt", tokens, 1, kMostTokens)});

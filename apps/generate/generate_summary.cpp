@@ -9,6 +9,7 @@
 #include "apps/cli/messages.hpp"
 #include "kernels/cpu/bandwidth.hpp"
 #include "sim/core/bytes_text.hpp"
+#include "sim/core/counted.hpp"
 #include "sim/core/suggest.hpp"
 
 namespace kvroof {
@@ -115,8 +116,8 @@ void print_summary(const RunFacts& facts, const SessionResult& result, const std
   say("\npolicy {} ({}), {} back end{}, weights {}, KV cache {}\n", facts.policy.text(),
       facts.policy.budget.describe(), facts.backend, products_text(facts), name_of(facts.weight_type),
       name_of(facts.kv_type));
-  say("prefill {} tokens, {:.1f} tokens/s; decode {} tokens, {:.1f} tokens/s\n", result.prompt_tokens,
-      per_second(result.prompt_tokens, result.prefill_seconds), result.decoded_tokens,
+  say("prefill {}, {:.1f} tokens/s; decode {}, {:.1f} tokens/s\n", counted(result.prompt_tokens, "token"),
+      per_second(result.prompt_tokens, result.prefill_seconds), counted(result.decoded_tokens, "token"),
       per_second(result.decoded_tokens, result.decode_seconds));
   print_choosing(result);
   print_early_stops(facts, result);

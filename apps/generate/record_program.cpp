@@ -89,13 +89,13 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 
 std::atomic<pid_t> g_program{0};
 
-std::atomic<bool> g_stop{false};  // the program has ended, and the merge is to end too
+std::atomic<int> g_stop{0};  // the program has ended, and the merge is to end too by this signal
 
 // Signals that someone sends to us are the program's; those of the terminal reach it by themselves.
 void pass_on(int signal, siginfo_t* info, void*) {
   const pid_t program = g_program.load();
   if (program > 0 && info->si_code <= 0) kill(program, signal);
-  if (program == 0 && signal != SIGUSR1 && signal != SIGUSR2) g_stop = true;
+  if (program == 0 && signal != SIGUSR1 && signal != SIGUSR2) g_stop = signal;
 }
 
 constexpr int kPassed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};

@@ -9,6 +9,7 @@
 #include "kernels/cupti/inject/inject.hpp"
 #include "kernels/cupti/machine.hpp"
 #include "kernels/cupti/profile_spool.hpp"
+#include "sim/core/counted.hpp"
 #include "traces/forwarding_sink.hpp"
 
 namespace fs = std::filesystem;
@@ -49,7 +50,7 @@ std::vector<Spool> spools_of(const fs::path& folder) {
 // A process's records go on to the trace, under its number there; its notes are kept for one list of all processes.
 class ProcessSink final : public ForwardingSink {
  public:
-  ProcessSink(const Spool& spool, ProfileSink& to, const std::atomic<bool>& stop)
+  ProcessSink(const Spool& spool, ProfileSink& to, const std::atomic<int>& stop)
       : spool_(spool), to_(to), stop_(stop) {}
   using ForwardingSink::add;
   void add(const KernelRecord& r) override { add_work(r); }
@@ -76,19 +77,19 @@ class ProcessSink final : public ForwardingSink {
     to().add(record);
   }
   ProfileSink& to() override {
-    if (stop_) throw Error("interrupted before the trace was whole", ExitCode::kInterrupted);
+    if (stop_ != 0) throw Error("interrupted before the trace was whole", ended_by(stop_));
     return to_;
   }
   const Spool& spool_;
   ProfileSink& to_;
-  const std::atomic<bool>& stop_;
+  const std::atomic<int>& stop_;
 };
 
 // A recorder that ends in order writes this note among its last.
 constexpr const char* kLastNote = "dropped";
 
 // Notes of a process carry its number: "process 4711: dropped"; of the pid's second program, "process 4711-1: dropped".
-void merge_process(const Spool& spool, ProfileSink& to, const std::atomic<bool>& stop, MergedSpools& merged) {
+void merge_process(const Spool& spool, ProfileSink& to, const std::atomic<int>& stop, MergedSpools& merged) {
   ProcessSink sink(spool, to, stop);
   const bool running = is_being_written(spool.path);
   const Result<SpoolCounts> read = read_spool(spool.path, sink);
@@ -135,7 +136,7 @@ std::string nothing_recorded(const MergedSpools& merged) {
 
 }  // namespace
 
-MergedSpools merge_spools(const fs::path& folder, ProfileSink& to, const std::atomic<bool>& stop) {
+MergedSpools merge_spools(const fs::path& folder, ProfileSink& to, const std::atomic<int>& stop) {
   MergedSpools merged;
   for (const Spool& spool : spools_of(folder)) merge_process(spool, to, stop, merged);
   to.note("processes", std::to_string(merged.processes));
@@ -144,13 +145,13 @@ MergedSpools merge_spools(const fs::path& folder, ProfileSink& to, const std::at
     merged.why = nothing_recorded(merged);
     to.note("why", merged.why);
   }
-  if (stop) throw Error("interrupted before the trace was whole", ExitCode::kInterrupted);
+  if (stop != 0) throw Error("interrupted before the trace was whole", ended_by(stop));
   return merged;
 }
 
 std::string merged_text(const fs::path& out, const MergedSpools& merged) {
   std::string more = merged.why.empty() ? "" : "; " + merged.why;
-  if (merged.dropped > 0) more += fmt::format("; {} records were dropped", merged.dropped);
+  if (merged.dropped > 0) more += fmt::format("; {} dropped", counted(merged.dropped, "record"));
   if (merged.still_running > 0) {
     more += fmt::format("; {} still running: what {} later is not in it", merged.still_running,
                         merged.still_running == 1 ? "it does" : "they do");
@@ -158,8 +159,8 @@ std::string merged_text(const fs::path& out, const MergedSpools& merged) {
   if (merged.ended_early > 0) {
     more += fmt::format("; of {} the end may be missing: `kvroof inspect` says why", merged.ended_early);
   }
-  return fmt::format("{}: {} kernels, {} records of {} process{}{}", out.string(), merged.kernels, merged.records,
-                     merged.processes, merged.processes == 1 ? "" : "es", more);
+  return fmt::format("{}: {}, {} of {} process{}{}", out.string(), counted(merged.kernels, "kernel"),
+                     counted(merged.records, "record"), merged.processes, merged.processes == 1 ? "" : "es", more);
 }
 
 }  // namespace kvroof

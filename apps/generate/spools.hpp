@@ -22,8 +22,8 @@ struct MergedSpools {
 };
 
 // Hands the records of every spool in the folder to the sink, process by process, and notes about each and all of them.
-// Throws Error (kInterrupted) once `stop` is set.
-MergedSpools merge_spools(const std::filesystem::path& folder, ProfileSink& to, const std::atomic<bool>& stop);
+// Throws Error (ended_by) once `stop` is the number of a signal.
+MergedSpools merge_spools(const std::filesystem::path& folder, ProfileSink& to, const std::atomic<int>& stop);
 
 // One line about them.
 std::string merged_text(const std::filesystem::path& out, const MergedSpools& merged);

@@ -1,4 +1,4 @@
-// kvroof tokenize and kvroof detokenize: text to ids and back, one JSON object a line.
+// kvroof tokenize and kvroof detokenize: text to ids and back, one JSON object or record of CSV a line.
 #include <fmt/format.h>
 
 #include <fstream>
@@ -36,8 +36,33 @@ bool next_line(std::istream& input, std::string& line, const std::string& where)
   return !line.empty();
 }
 
-// Applies f to each input line; its results go out in the same order.
-void convert_lines(const Arguments& arguments, const std::function<JsonLine(const JsonLine&)>& f) {
+// A field of CSV: a text as it is, ids as --ids takes them.
+std::string field_of(const JsonLine& value) {
+  if (value.is_string()) return value.get<std::string>();
+  std::string ids;
+  for (const JsonLine& id : value) ids += (ids.empty() ? "" : " ") + id.dump();
+  return ids;
+}
+
+// Results by the number of their line, which tells an empty one from none.
+std::string lines_csv(const std::string& key, const std::vector<JsonLine>& results) {
+  Table table;
+  table.columns = {{"line", "line"}, {key, key, false}};
+  for (const JsonLine& result : results) {
+    table.rows.push_back({std::to_string(table.rows.size() + 1), field_of(result)});
+  }
+  return format_csv(table);
+}
+
+std::string lines_json(const std::string& key, const std::vector<JsonLine>& results) {
+  std::string text;
+  for (const JsonLine& result : results) text += JsonLine{{key, result}}.dump() + '\n';
+  return text;
+}
+
+// Applies f to each input line; its results, of which each is called `key`, go out in the same order.
+void convert_lines(const Arguments& arguments, const std::string& key,
+                   const std::function<JsonLine(const JsonLine&)>& f) {
   std::ifstream file;
   std::string name = "standard input";
   if (arguments.has("jsonl")) {
@@ -48,11 +73,11 @@ void convert_lines(const Arguments& arguments, const std::function<JsonLine(cons
     }
   }
   std::istream& input = arguments.has("jsonl") ? file : std::cin;
-  std::string result;
+  std::vector<JsonLine> results;
   std::size_t number = 1;
   for (std::string line; next_line(input, line, fmt::format("{}: line {}", name, number)); ++number) {
     try {
-      result += f(JsonLine::parse(line)).dump() + '\n';
+      results.push_back(f(JsonLine::parse(line)));
     } catch (const JsonLine::exception&) {
       throw Error(fmt::format("{}: line {} is not a JSON object as expected", name, number))
           .note(R"(tokenize reads {"text": "…"}, detokenize {"ids": [1, 2]}, one a line)");
@@ -61,14 +86,14 @@ void convert_lines(const Arguments& arguments, const std::function<JsonLine(cons
     }
   }
   if (input.bad()) throw Error(fmt::format("{}: reading failed", name));
-  write_result(arguments, result);
+  write_result(arguments, format_of(arguments) == Format::kCsv ? lines_csv(key, results) : lines_json(key, results));
 }
 
 int run_tokenize(const Arguments& arguments) {
   const Tokenizer tokenizer = tokenizer_of(arguments);
   const bool special = arguments.has("special");
-  convert_lines(arguments, [&](const JsonLine& line) {
-    return JsonLine{{"ids", tokenizer.encode(line.at("text").get_ref<const std::string&>(), special)}};
+  convert_lines(arguments, "ids", [&](const JsonLine& line) {
+    return JsonLine(tokenizer.encode(line.at("text").get_ref<const std::string&>(), special));
   });
   return 0;
 }
@@ -88,8 +113,8 @@ std::vector<std::int64_t> known_ids(const JsonLine& line, const Tokenizer& token
 int run_detokenize(const Arguments& arguments) {
   const Tokenizer tokenizer = tokenizer_of(arguments);
   const bool skip_special = arguments.has("skip-special");
-  convert_lines(arguments, [&](const JsonLine& line) {
-    return JsonLine{{"text", tokenizer.decode(known_ids(line, tokenizer), skip_special)}};
+  convert_lines(arguments, "text", [&](const JsonLine& line) {
+    return JsonLine(tokenizer.decode(known_ids(line, tokenizer), skip_special));
   });
   return 0;
 }
@@ -116,7 +141,8 @@ Command tokenize_command() {
           "--model DIR [--special] [--jsonl F]",
           R"(  echo '{"text": "Hello"}' | kvroof tokenize --model models/demo --special
 
-Reads {"text": "…"} and prints {"ids": […]}, one a line. Only tokenizer.json is needed; docs/tokenizers.md lists the
+Reads {"text": "…"} and prints {"ids": […]}, one a line; with --format csv the columns line and ids, those of a line
+between spaces. Only tokenizer.json is needed; docs/tokenizers.md lists the
 parts that are known. Chat templates are out of scope: give the text as the model is to see it, with the special tokens
 that it expects.)",
           describe_tokenize, run_tokenize};
@@ -126,7 +152,7 @@ Command detokenize_command() {
   return {"detokenize", "token ids to text", "--model DIR [--skip-special] [--jsonl F]",
           R"(  echo '{"ids": [0, 41]}' | kvroof detokenize --model models/demo
 
-Reads {"ids": […]} and prints {"text": "…"}, one a line.)",
+Reads {"ids": […]} and prints {"text": "…"}, one a line; with --format csv the columns line and text.)",
           describe_detokenize, run_detokenize};
 }
 

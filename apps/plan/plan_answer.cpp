@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "apps/prediction/estimate_text.hpp"
+#include "sim/core/counted.hpp"
 
 namespace kvroof {
 namespace {
@@ -42,8 +43,8 @@ std::string longest_prompt_text(const Question& q, const Plan& plan) {
     return fmt::format("with this batch prompts fit up to the model's {} positions", q.request.model.max_positions);
   }
   const bool goals = q.goals.tpot_ms || q.goals.ttft_ms;
-  return fmt::format("the longest prompt that fits with this batch{} is {} tokens", goals ? " within the goals" : "",
-                     plan.longest_prompt);
+  return fmt::format("the longest prompt that fits with this batch{} is {}", goals ? " within the goals" : "",
+                     counted(plan.longest_prompt, "token"));
 }
 
 // Whether caches are most of what sequences take, beside the weights and what an engine keeps for itself.
@@ -166,8 +167,8 @@ std::string advice_text(const Question& q, const Plan& plan) {
            "smaller batch or budget, or another device";
   }
   if (plan.limited_by == "tpot") {
-    return fmt::format("memory would hold {} sequences; a faster device or a smaller budget allows more in time",
-                       plan.largest_in_memory);
+    return fmt::format("memory would hold {}; a faster device or a smaller budget allows more in time",
+                       sequences_text(plan.largest_in_memory));
   }
   const char* change = "the engine takes no more at once, whatever is free";
   if (plan.limited_by != "engine") {

@@ -15,6 +15,7 @@
 #include "kernels/engine/output_projections.hpp"
 #include "kernels/engine/token_kinds.hpp"
 #include "sim/core/bytes_text.hpp"
+#include "sim/core/counted.hpp"
 #include "sim/core/files.hpp"
 
 namespace kvroof {
@@ -187,7 +188,7 @@ int run_replay(const Arguments& arguments) {
   if (!request.svg.empty()) write_text_file(request.svg, replay_svg(answer));
   if (writer) {
     writer->close();
-    if (!arguments.quiet) say("{}: {} kept sets\n", request.kept->string(), writer->lines());
+    if (!arguments.quiet) say("{}: {}\n", request.kept->string(), counted(writer->lines(), "kept set"));
   }
   const Format format = format_of(arguments);
   write_result(arguments, format == Format::kJson  ? replay_json(answer)

@@ -10,6 +10,7 @@
 #include "apps/cli/values.hpp"
 #include "apps/replay/row_cache_check.hpp"
 #include "sim/core/suggest.hpp"
+#include "sim/policy/window_scores.hpp"
 
 namespace kvroof {
 namespace {
@@ -59,6 +60,15 @@ void check_row_cache_serves(std::span<const PolicySpec> points) {
                     "(score=shared) are replayed from q and k");
 }
 
+// What kvpress does not do to the projected prompt is not priced, whatever it did to the recorded one.
+void check_projected_prompt(const ReplayRequest& request) {
+  if (request.models.empty() || !request.prompt) return;
+  for (const PolicySpec& point : request.points) {
+    const std::string why = refused_prompt(point, *request.prompt);
+    if (!why.empty()) throw usage_error(fmt::format("--prompt {}: {}", *request.prompt, why));
+  }
+}
+
 }  // namespace
 
 ReplayRequest replay_request(const Arguments& arguments) {
@@ -82,6 +92,7 @@ ReplayRequest replay_request(const Arguments& arguments) {
   }
   request.prompt = parse_length(arguments, "prompt", 1);
   request.output = parse_length(arguments, "output", 0);
+  check_projected_prompt(request);
   request.kv = kv_type_option(arguments);
   set_kv_type(request.points, request.kv);
   request.weights = float_type_option(arguments, "dtype");

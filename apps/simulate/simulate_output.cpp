@@ -157,17 +157,22 @@ std::string too_short(const SimulateRequest& r, const SimulatedRow& row) {
 std::vector<std::string> notes_of(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
   std::vector<std::string> notes = {fmt::format(
       "{}{}", r.requests_text,
-      r.clients > 0 ? fmt::format("; {} clients send the next when they are answered", r.clients) : "")};
+      r.clients == 1  ? "; one client sends the next when it is answered"
+      : r.clients > 1 ? fmt::format("; {} clients send the next when they are answered", r.clients)
+                      : "")};
   if (r.without_answer > 0) {
-    notes.push_back(fmt::format("{} requests of the file have no answer or no prompt and are left out",
-                                r.without_answer));
+    notes.push_back(r.without_answer == 1
+                        ? "one request of the file has no answer or no prompt and is left out"
+                        : fmt::format("{} requests of the file have no answer or no prompt and are left out",
+                                      r.without_answer));
   }
   for (const SimulatedRow& row : rows) {
     const std::string who = fmt::format("{} under {}", devices_text(row), policy_text(r, row));
     if (!row.problem.empty()) notes.push_back(fmt::format("{}: {}", who, row.problem));
     if (row.problem.empty() && row.refused > 0) {
-      notes.push_back(fmt::format("{}: {} of {} requests do not fit on a server by themselves; they are refused and in "
-                                  "time for no goal", who, row.refused, r.requests.size()));
+      notes.push_back(fmt::format("{}: {} of {} requests {} on a server by {} refused and in time for no goal", who,
+                                  row.refused, r.requests.size(), row.refused == 1 ? "does not fit" : "do not fit",
+                                  row.refused == 1 ? "itself; it is" : "themselves; they are"));
     }
     if (const std::string text = row.problem.empty() ? too_short(r, row) : ""; !text.empty()) notes.push_back(text);
     if (row.problem.empty() && row.falls_behind()) {

@@ -174,7 +174,8 @@ std::string RowPricing::few_problem() const {
   const bool searches = request_.replicas == 0 || request_.highest_rate;
   const auto all = static_cast<double>(request_.requests.size());
   if (!searches || static_cast<double>(requests_.size()) >= request_.attainment * all) return {};
-  return fmt::format("{} of {} requests do not fit on a server by themselves", row_.refused, request_.requests.size());
+  return fmt::format("{} of {} requests {}", row_.refused, request_.requests.size(),
+                     row_.refused == 1 ? "does not fit on a server by itself" : "do not fit on a server by themselves");
 }
 
 // Sets what was not given: the servers, the rate.

@@ -11,6 +11,7 @@
 #include "apps/cli/values.hpp"
 #include "apps/generate/spools.hpp"
 #include "kvroof_version.hpp"
+#include "sim/core/counted.hpp"
 #include "sim/core/suggest.hpp"
 #include "traces/import_profile.hpp"
 #include "traces/import_qkv.hpp"
@@ -40,8 +41,8 @@ nlohmann::ordered_json imported_json(const std::filesystem::path& out, const Tra
 }
 
 std::string imported_text(const std::filesystem::path& out, const TraceManifest& m) {
-  return fmt::format("{}: {} layer{}, {} tokens ({} of them the prompt), {}", out.string(), m.layers.size(),
-                     m.layers.size() == 1 ? "" : "s", m.sequences[0].tokens, m.sequences[0].prompt, name_of(m.kv_type));
+  return fmt::format("{}: {}, {} ({} of them the prompt), {}", out.string(), counted(m.layers.size(), "layer"),
+                     counted(m.sequences[0].tokens, "token"), m.sequences[0].prompt, name_of(m.kv_type));
 }
 
 // half_split[:theta=10000][:dims=64][:magnitude=1], or adjacent_pairs likewise.
@@ -103,7 +104,7 @@ int import_spools(const Arguments& arguments, const std::filesystem::path& out) 
   if (!std::filesystem::is_directory(folder, ignored)) {
     throw Error(fmt::format("{}: not a folder: expected the spools of `kvroof record -- CMD`", folder.string()));
   }
-  const std::atomic<bool> stop{false};
+  const std::atomic<int> stop{0};
   MergedSpools merged;
   write_profile(out, kVersion, arguments.command_line, [&](ProfileSink& sink) {
     merged = merge_spools(folder, sink, stop);
@@ -137,8 +138,9 @@ int import_records(const Arguments& arguments, const std::filesystem::path& out,
     fmt::print("{}\n", json.dump(2));
   }
   if (!arguments.quiet) {
-    say("{}: {} kernels, {} copies and fills, {} calls, {} ranges; {} records of other kinds left out\n",
-        out.string(), n.kernels, n.copies + n.fills, n.calls, n.ranges, n.others);
+    say("{}: {}, {} copies and fills, {}, {}; {} of other kinds left out\n", out.string(),
+        counted(n.kernels, "kernel"), n.copies + n.fills, counted(n.calls, "call"), counted(n.ranges, "range"),
+        counted(n.others, "record"));
     if (n.left_out.total() > 0) say("note: left out: {}\n", n.left_out.text());
     if (n.of_operators > 0) {
       say("note: {} of the kernels are of operators whose shapes say what they must read and write\n",

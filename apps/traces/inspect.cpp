@@ -5,6 +5,7 @@
 
 #include "apps/cli/command.hpp"
 #include "apps/cli/output.hpp"
+#include "sim/core/counted.hpp"
 #include "sim/core/files.hpp"
 #include "traces/journal.hpp"
 #include "traces/kernel_reader.hpp"
@@ -103,8 +104,9 @@ void add_profile(Lines& lines, const Inspection& i) {
   const KernelCounts& k = i.kernels;
   for (const std::string& device : i.devices) lines.push_back({"device", device});
   if (k.kernels + k.copies + k.fills > 0) {
-    lines.push_back({"profile", fmt::format("{} kernels, {} copies and fills, {} calls, {} ranges in {:.6g} ms",
-                                            k.kernels, k.copies + k.fills, k.calls, k.ranges,
+    lines.push_back({"profile", fmt::format("{}, {} copies and fills, {}, {} in {:.6g} ms",
+                                            counted(k.kernels, "kernel"), k.copies + k.fills, counted(k.calls, "call"),
+                                            counted(k.ranges, "range"),
                                             static_cast<double>(k.last_ns - k.first_ns) / 1e6)});
   }
   for (const auto& [key, value] : i.notes) lines.push_back({"profile: " + key, value});
@@ -113,20 +115,22 @@ void add_profile(Lines& lines, const Inspection& i) {
 void add_manifest(Lines& lines, const TraceManifest& m) {
   constexpr std::size_t kShownSequences = 8;
   if (!has_attention(m)) {
-    lines.push_back({"attention", "none: a profiler's records alone"});
-  } else {
+    lines.push_back({"attention", of_own_engine(m) ? "none: the engine's steps, without queries, keys and values"
+                                                   : "none: a profiler's records alone"});
+  }
+  if (has_attention(m) || of_own_engine(m)) {
     lines.push_back({"model", m.model_name.empty() ? "none (imported tensors)" : m.model_name});
     if (!m.backend.empty()) lines.push_back({"back end", m.backend});
     lines.push_back({"policy", m.policy});
-    lines.push_back({"type of q, k, v", std::string(name_of(m.kv_type))});
+    lines.push_back({has_attention(m) ? "type of q, k, v" : "type of k, v", std::string(name_of(m.kv_type))});
   }
   if (!m.linear.empty()) lines.push_back({"products by", m.linear});
   add_layers(lines, m);
   for (std::size_t i = 0; i < std::min(kShownSequences, m.sequences.size()); ++i) {
     const TraceSequence& s = m.sequences[i];
     lines.push_back({fmt::format("sequence {}", s.id),
-                     fmt::format("{} prompt tokens, {} recorded, {} new ones requested, stopped: {}", s.prompt,
-                                 s.tokens, s.requested_new_tokens, s.stop_reason)});
+                     fmt::format("{}, {} recorded, {} requested, stopped: {}", counted(s.prompt, "prompt token"),
+                                 s.tokens, counted(s.requested_new_tokens, "new one"), s.stop_reason)});
   }
   if (m.sequences.size() > kShownSequences) {
     lines.push_back({"more sequences", std::to_string(m.sequences.size() - kShownSequences)});

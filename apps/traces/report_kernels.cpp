@@ -16,6 +16,7 @@
 #include "apps/cli/shared_options.hpp"
 #include "apps/cli/values.hpp"
 #include "apps/traces/kernel_report_output.hpp"
+#include "sim/core/counted.hpp"
 #include "sim/core/files.hpp"
 #include "sim/core/suggest.hpp"
 #include "traces/kernel_reader.hpp"
@@ -139,8 +140,8 @@ void print_counted(const KernelReport& report) {
   if (steps == 0) return;
   const bool by_operator = report.all_kernels.counted.comparable();
   if (by_operator) all = report.all_kernels.counted;
-  say("counted: DRAM moved {:.6g} MB in {} steps, {:.3f} of what was declared for them; {}\n",
-      all.bytes / 1e6, steps, all.ratio(),
+  say("counted: DRAM moved {:.6g} MB in {}, {:.3f} of what was declared for them; {}\n",
+      all.bytes / 1e6, counted(steps, "step"), all.ratio(),
       by_operator ? "each operator was launched and counted by itself, rates are those of declared bytes"
                   : "counters cover steps, not operators, whose bytes and rates are the declared ones "
                     "(--by step; `record --ranges operator` counts operators)");

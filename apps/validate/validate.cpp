@@ -17,6 +17,7 @@
 #include "apps/prediction/estimate_text.hpp"
 #include "apps/prediction/intervals.hpp"
 #include "apps/validate/validate_trace.hpp"
+#include "sim/core/counted.hpp"
 #include "sim/core/files.hpp"
 
 namespace kvroof {
@@ -196,7 +197,7 @@ std::string papers_notes(const std::vector<TableScore>& tables) {
     const std::string name = fmt::format("{}, {}", t.paper->name, t.table->figure);
     text += format_paragraph(fmt::format("{}: {} ({})", name, t.table->about, t.paper->source), 0);
     for (const GroupScore& g : t.published) {
-      text += format_paragraph(fmt::format("{}: {} rows, mean error {}, bias {:+.1f} %", g.group, g.rows,
+      text += format_paragraph(fmt::format("{}: {}, mean error {}, bias {:+.1f} %", g.group, counted(g.rows, "row"),
                                            percent_text(g.mean_error, 1), 100 * g.bias),
                                2);
     }

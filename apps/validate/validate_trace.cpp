@@ -35,9 +35,24 @@ ResidencySummary summary_of(const StepRecord& step, const ModelShape& shape, con
   return r;
 }
 
+// Steps with their bytes and times are all that is compared, so a run of the engine need not hold attention.
+TraceReader open_steps(const std::filesystem::path& path) {
+  TraceReader trace = TraceReader::open(path);
+  return of_own_engine(trace.manifest()) ? trace : TraceReader::open_attention(path);
+}
+
+// Tokens of the first prompt. Of a run without attention it is told by the rows that its step wrote.
+std::uint32_t first_prompt(const TraceReader& trace, const ModelShape& shape) {
+  if (has_attention(trace.manifest())) return trace.manifest().sequences.front().prompt;
+  const std::uint64_t token = row_bytes(shape, trace.manifest().kv_type) * shape.kv_heads * shape.layers;
+  for (const StepRecord& step : trace.steps()) {
+    if (step.phase == "prefill") return static_cast<std::uint32_t>(step.bytes[Cause::kKvWrite] / token);
+  }
+  return 0;
+}
+
 std::vector<TimedStep> timed_steps(const TraceReader& trace, const CostModel& cost, const IntervalGroup& intervals) {
-  const TraceManifest& manifest = trace.manifest();
-  const ResidencySummary full = full_attention_summary(cost.shape(), manifest.sequences.front().prompt, 1);
+  const ResidencySummary full = full_attention_summary(cost.shape(), first_prompt(trace, cost.shape()), 1);
   std::vector<TimedStep> steps;
   for (const StepRecord& step : trace.steps()) {
     if (step.phase != "decode" || step.end_ns <= step.start_ns) continue;
@@ -95,7 +110,7 @@ int validate_trace(const Arguments& arguments) {
     throw usage_error("validate of a recorded run needs --device, the one that ran it: a name, or a calibrated file")
         .note("`kvroof calibrate -o F.yaml` makes such a file of this machine's GPU, with --backend cpu of its CPU");
   }
-  const TraceReader trace = TraceReader::open_attention(arguments.positional[0]);
+  const TraceReader trace = open_steps(arguments.positional[0]);
   const TraceManifest& manifest = trace.manifest();
   const std::filesystem::path catalog = data_folder() / "catalog";
   const Device device = find_device(arguments.get<std::string>("device"), catalog);

@@ -10,6 +10,7 @@
 #include "kernels/cupti/launch_recorder.hpp"
 #include "kernels/cupti/machine.hpp"
 #include "kernels/cupti/run_profile.hpp"
+#include "sim/core/counted.hpp"
 
 namespace kvroof {
 namespace {
@@ -71,7 +72,8 @@ class TraceProfile final : public RunProfile {
   std::string lost() const override {
     if (!recorder_) return {};
     if (!recorder_->ended_early().empty()) return "recording ended early: " + recorder_->ended_early();
-    if (recorder_->dropped() != 0) return fmt::format("{} records were dropped", recorder_->dropped());
+    const std::uint64_t dropped = recorder_->dropped();
+    if (dropped != 0) return counted(dropped, "record") + (dropped == 1 ? " was dropped" : " were dropped");
     return stepped_ ? explained_->problem() : std::string();
   }
 

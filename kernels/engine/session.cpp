@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 
+#include "sim/core/counted.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/thread_pool.hpp"
 
@@ -162,7 +163,8 @@ class Run {
     const auto [token, logprob] = choice;
     if (!std::isfinite(logprob)) {
       throw Error(
-          fmt::format("sequence {}: the logits after {} tokens are not finite numbers", s, prompts_[s].size() + made))
+          fmt::format("sequence {}: the logits after {} are not finite numbers", s,
+                      counted(prompts_[s].size() + made, "token")))
           .note("half precision can overflow; `--dtype f32 --kv f32` shows whether that is the cause");
     }
     sequence.ids.push_back(token);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/engine/sampler.hpp"
+#include "sim/core/counted.hpp"
 #include "sim/core/error.hpp"
 
 namespace kvroof {
@@ -51,7 +52,8 @@ class Forced {
     const std::int64_t id = batch_[s].ids[position];
     const float logprob = log_probability(logits, id);
     if (!std::isfinite(logprob)) {
-      throw Error(fmt::format("sequence {}: the logits after {} tokens are not finite numbers", first_ + s, position))
+      throw Error(fmt::format("sequence {}: the logits after {} are not finite numbers", first_ + s,
+                              counted(position, "token")))
           .note("half precision can overflow; `--dtype f32 --kv f32` shows whether that is the cause");
     }
     forced_[s].logprobs.push_back(logprob);

@@ -28,12 +28,12 @@ struct RecordedRun {
 };
 
 TraceManifest make_manifest(const Model& model, const RecordedRun& run);
-// The same without attention: of a profile alone.
+// The same without attention: of steps, and of a profile where there is one.
 TraceManifest without_attention(TraceManifest manifest);
 
 class TraceRecorder final : public Recorder {
  public:
-  // Creates the trace; `path` must not exist. Throws Error. A manifest of a profile alone makes a trace of steps: what
+  // Creates the trace; `path` must not exist. Throws Error. A manifest without attention makes a trace of steps: what
   // attention saw and the tokens are left out.
   TraceRecorder(const std::filesystem::path& path, TraceManifest manifest);
   // Whether queries, keys and values are wanted.

@@ -19,8 +19,10 @@ enum class ExitCode : int {
   kGateFailed = 3,     // a gate that was asked for failed
   kDamagedTrace = 4,   // damaged or incomplete trace
   kNeedsDevice = 77,   // needs a device that is not here
-  kInterrupted = 130,  // interrupted, after sealing
 };
+
+// Ended by a signal, after sealing: a shell's 128 and its number, so that SIGINT is 130 and SIGTERM 143.
+constexpr ExitCode ended_by(int signal) { return static_cast<ExitCode>(128 + signal); }
 
 // Ends a command. The message says what, where, expected, found; notes say what to do. Caught once, in apps/.
 class Error : public std::runtime_error {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <numeric>
 #include <vector>
 
@@ -27,28 +28,32 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-std::optional<std::string> nearest_name(std::string_view typed, std::span<const std::string> known) {
+std::vector<std::string> nearest_names(std::string_view typed, std::span<const std::string> known) {
   // A hostile name of a megabyte must not cost a quadratic comparison.
-  if (typed.empty() || typed.size() > 64) return std::nullopt;
-  const std::string* best = nullptr;
-  std::size_t best_distance = std::max<std::size_t>(1, typed.size() / 3) + 1;
+  if (typed.empty() || typed.size() > 64) return {};
+  std::vector<std::string> best;
+  std::size_t best_distance = std::max<std::size_t>(1, typed.size() / 3);
   for (const std::string& name : known) {
     const std::size_t distance = edit_distance(typed, name);
-    if (distance < best_distance) {
-      best = &name;
-      best_distance = distance;
-    }
+    if (distance > best_distance) continue;
+    if (distance < best_distance) best.clear();
+    best.push_back(name);
+    best_distance = distance;
   }
-  if (best == nullptr && typed.size() >= 3) {
-    for (const std::string& name : known) {
-      if (name.starts_with(typed) || typed.starts_with(name)) {
-        best = &name;
-        break;
-      }
-    }
+  if (best.empty() && typed.size() >= 3) {
+    std::ranges::copy_if(known, std::back_inserter(best), [&](const std::string& name) {
+      return name.starts_with(typed) || typed.starts_with(name);
+    });
   }
-  if (best == nullptr) return std::nullopt;
-  return *best;
+  constexpr std::size_t kMost = 3;
+  best.resize(std::min(best.size(), kMost));
+  return best;
+}
+
+std::optional<std::string> nearest_name(std::string_view typed, std::span<const std::string> known) {
+  const std::vector<std::string> nearest = nearest_names(typed, known);
+  if (nearest.empty()) return std::nullopt;
+  return nearest.front();
 }
 
 std::optional<std::string> same_name(std::string_view typed, std::span<const std::string> known) {
@@ -61,6 +66,14 @@ std::optional<std::string> same_name(std::string_view typed, std::span<const std
 std::string did_you_mean(std::string_view typed, std::span<const std::string> known) {
   const auto name = nearest_name(typed, known);
   return name ? "; did you mean " + *name + "?" : std::string();
+}
+
+std::string did_you_mean_any(std::string_view typed, std::span<const std::string> known) {
+  std::vector<std::string> names = nearest_names(typed, known);
+  if (names.empty()) return {};
+  const std::string last = names.back();
+  names.pop_back();
+  return "; did you mean " + join(names) + (names.empty() ? "" : " or ") + last + "?";
 }
 
 std::string join(std::span<const std::string> names, std::string_view separator) {

@@ -13,8 +13,13 @@ namespace kvroof {
 // or one is a prefix of the other).
 std::optional<std::string> nearest_name(std::string_view typed, std::span<const std::string> known);
 
+// All known names that are as near as that one, at most three: a word that begins many names means none of them alone.
+std::vector<std::string> nearest_names(std::string_view typed, std::span<const std::string> known);
+
 // "; did you mean X?" or nothing.
 std::string did_you_mean(std::string_view typed, std::span<const std::string> known);
+// "; did you mean X, Y or Z?" of the nearest names, or nothing.
+std::string did_you_mean_any(std::string_view typed, std::span<const std::string> known);
 
 // The known name that differs from this one in the case of letters alone, if there is one.
 std::optional<std::string> same_name(std::string_view typed, std::span<const std::string> known);

@@ -29,7 +29,7 @@ std::string suggestion(const std::string& typed, const std::vector<std::string>&
   for (const std::string& name : names) {
     if (("-" + name + "-").find(words) != std::string::npos) boards.push_back(name);
   }
-  return boards.empty() ? did_you_mean(typed, names) : fmt::format("; did you mean {}?", join(boards, " or "));
+  return boards.empty() ? did_you_mean_any(typed, names) : fmt::format("; did you mean {}?", join(boards, " or "));
 }
 
 // "4xh100-sxm".
@@ -84,11 +84,9 @@ Device complete_device(const std::string& name_or_path, const fs::path& catalog,
   if (!looks_like_a_file(name_or_path)) {
     const auto same = device_name(name_or_path, names, catalog);
     if (!same) {
-      const std::string nearest = suggestion(name_or_path, names);
-      const std::string known =
-          nearest.empty() ? "known devices: " + join(names) : "`kvroof devices` lists all of them";
-      throw usage_error(fmt::format("unknown device '{}'{}", name_or_path, nearest))
-          .note(known + "; or give the path of a YAML file" + (counts_devices(name_or_path) ? kHowMany : ""))
+      throw usage_error(fmt::format("unknown device '{}'{}", name_or_path, suggestion(name_or_path, names)))
+          .note(fmt::format("`kvroof devices` lists all of them; or give the path of a YAML file{}",
+                            counts_devices(name_or_path) ? kHowMany : ""))
           .note("`kvroof calibrate -o F.yaml` makes such a file of this machine's GPU, with --backend cpu of its CPU");
     }
     file = catalog / "devices" / (*same + ".yaml");

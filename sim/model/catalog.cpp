@@ -353,12 +353,10 @@ ModelShape find_model_shape(const std::string& name_or_path, const fs::path& cat
   if (name_or_path.find('/') != std::string::npos || extension == ".yaml" || extension == ".yml" ||
       extension == ".json" || extension == ".gguf") {
     throw usage_error(fmt::format("{}: no such file or folder{}", name_or_path,
-                                  of_page ? did_you_mean(own, names) : std::string()));
+                                  of_page ? did_you_mean_any(own, names) : std::string()));
   }
-  const std::string nearest = did_you_mean(name_or_path, names);
-  const std::string known = nearest.empty() ? "known models: " + join(names) : "`kvroof models` lists all of them";
-  throw usage_error(fmt::format("unknown model '{}'{}", name_or_path, nearest))
-      .note(known + "; or give a folder, a config.json, a GGUF or a YAML file");
+  throw usage_error(fmt::format("unknown model '{}'{}", name_or_path, did_you_mean_any(name_or_path, names)))
+      .note("`kvroof models` lists all of them; or give a folder, a config.json, a GGUF or a YAML file");
 }
 
 }  // namespace kvroof

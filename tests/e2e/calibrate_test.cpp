@@ -79,6 +79,17 @@ std::string kernels_of(const TemporaryFolder& folder, const std::string& table, 
   return path;
 }
 
+// A made processor, slower than any that runs this.
+void write_slow_cpu(const std::string& path) {
+  std::ofstream(path) << "name: slow\nkind: cpu\nmemory_type: ddr\nfacts:\n"
+      "  usable_mib: {value: 4096, provenance: datasheet, source: a made machine}\n"
+      "  bandwidth_gb_per_s: {value: 1, provenance: datasheet, source: a made machine}\n"
+      "  peak_fp32_tflops: {value: 0.1, provenance: datasheet, source: a made machine}\n"
+      "  linear_t0_us: {value: 0, provenance: measured, source: a made machine}\n"
+      "  attention_floor_us: {value: 0, provenance: measured, source: a made machine}\n"
+      "  elementwise_us: {value: 0, provenance: measured, source: a made machine}\n";
+}
+
 }  // namespace
 
 TEST_CASE("calibrate fits a table of kernels and writes the device with what they say, and nothing else") {
@@ -132,13 +143,7 @@ TEST_CASE("a recorded run of a small model lay in the processor's cache, and its
   const std::string trace = folder.file("run.kvt");
   const std::string model = std::string(KVROOF_SOURCE_DIR) + "/models/demo";
   REQUIRE(run_program("record --model " + model + " --ids \"5 17 40\" -n 24 --ignore-eos -o " + trace).code == 0);
-  std::ofstream(folder.file("slow.yaml")) << "name: slow\nkind: cpu\nmemory_type: ddr\nfacts:\n"
-      "  usable_mib: {value: 4096, provenance: datasheet, source: a made machine}\n"
-      "  bandwidth_gb_per_s: {value: 1, provenance: datasheet, source: a made machine}\n"
-      "  peak_fp32_tflops: {value: 0.1, provenance: datasheet, source: a made machine}\n"
-      "  linear_t0_us: {value: 0, provenance: measured, source: a made machine}\n"
-      "  attention_floor_us: {value: 0, provenance: measured, source: a made machine}\n"
-      "  elementwise_us: {value: 0, provenance: measured, source: a made machine}\n";
+  write_slow_cpu(folder.file("slow.yaml"));
   const Ran ran = run_program("calibrate --from " + trace + " --device " + folder.file("slow.yaml"));
   // Where other work makes the steps' times uneven, that is said first, and nothing is taken of them either.
   INFO(ran.out << ran.err);
@@ -155,6 +160,35 @@ TEST_CASE("a recorded run of a small model lay in the processor's cache, and its
   CHECK(rows[2]["predicted_ms"].get<double>() > rows[1]["predicted_ms"].get<double>());  // the cache has grown
   CHECK(run_program("validate " + trace).err.find("needs --device") != std::string::npos);
   CHECK(run_program("validate " + trace + " --papers --device cpu.yaml").code == 2);
+}
+
+TEST_CASE("a run of the engine without captured attention is called so, and validated like one that has it") {
+  const TemporaryFolder folder;
+  write_slow_cpu(folder.file("slow.yaml"));
+  const auto predicted = [&](const std::string& options) {
+    const std::string trace = folder.file("run" + std::to_string(options.size()) + ".kvt");
+    const std::string record = "record -q --model demo --ids \"5 17 40\" -n 9 --ignore-eos ";
+    REQUIRE(run_program(record + options + " -o " + trace).code == 0);
+    const Ran ran = run_program("validate " + trace + " --format json --device " + folder.file("slow.yaml"));
+    INFO(ran.err);
+    REQUIRE(ran.code == 0);
+    json rows = json::parse(ran.out);
+    for (json& row : rows) row = {row["steps"], row["predicted_ms"], row["low95_ms"], row["high95_ms"]};
+    return std::pair(trace, rows);
+  };
+  const auto [whole, expected] = predicted("");
+  const auto [steps, rows] = predicted("--no-capture");
+  CHECK(rows == expected);
+  const std::string inspected = run_program("inspect " + steps).out;
+  for (const char* line : {"none: the engine's steps, without queries, keys and values", "model         demo\n",
+                           "back end      fast\n", "policy        full\n"}) {
+    INFO(inspected);
+    CHECK(inspected.find(line) != std::string::npos);
+  }
+  const Ran replayed = run_program("replay " + steps + " --policy full");
+  CHECK(replayed.code == 2);
+  CHECK(replayed.err.find("a run of kvroof's own engine without queries, keys and values") != std::string::npos);
+  CHECK(replayed.err.find("profiler") == std::string::npos);
 }
 
 TEST_CASE("a calibration of another version is refused with its line") {

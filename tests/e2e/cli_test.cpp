@@ -184,6 +184,14 @@ TEST_CASE("Unknown devices and models are answered with the nearest one") {
   check_refused("models show mpt-7", 2, "did you mean mpt-7b?");
 }
 
+TEST_CASE("A model or device that is like none is not answered with the names of the whole catalog") {
+  const std::string plan = "plan --model ", on = " --device ";
+  check_refused(plan + "zzzz" + on + "h200", 2, "note: `kvroof models` lists all of them");
+  check_refused(plan + "mpt-7b" + on + "zzzz", 2, "note: `kvroof devices` lists all of them");
+  CHECK(run_program(plan + "zzzz" + on + "h200").err.find("mpt-7b") == std::string::npos);
+  CHECK(run_program(plan + "mpt-7b" + on + "zzzz").err.find("h100-sxm") == std::string::npos);
+}
+
 TEST_CASE("A configuration file says the same words as the command line, and unknown keys are refused with the line") {
   const TemporaryFolder folder;
   const std::string good = folder.file("good.yaml");

@@ -121,7 +121,7 @@ TEST_CASE("a recording whose text nobody reads any more, and one whose terminal 
   std::ofstream(folder.file("run.sh")) << record << "60 -o " << folder.file("a.kvt") << " | head -c 1 >/dev/null\n"
       << record << "4000 -o " << folder.file("b.kvt") << " >/dev/null & p=$!\nwhile [ ! -e " << folder.file("b.kvt")
       << "/manifest.json ]; do sleep 0.01; done\nkill -HUP $p\nwait $p\n";
-  CHECK(run_program(folder.file("run.sh"), "sh").code == 130);
+  CHECK(run_program(folder.file("run.sh"), "sh").code == 129);
   for (const char* trace : {"a.kvt", "b.kvt"}) CHECK(run_program("inspect --verify " + folder.file(trace)).code == 0);
 }
 

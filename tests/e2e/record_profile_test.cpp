@@ -98,7 +98,7 @@ TEST_CASE("Without queries, keys and values the steps are graphs, a prompt's lau
   CHECK(run_program("replay " + single + " --policy full").code == 0);
   const Ran refused = run_program("replay " + graphs + " --policy full");
   CHECK(refused.code == 2);
-  CHECK(refused.err.find("no queries, keys and values") != std::string::npos);
+  CHECK(refused.err.find("without queries, keys and values") != std::string::npos);
 }
 
 TEST_CASE("The report of a recorded run has operators with bytes and rates, the policy's own time, and its steps") {

@@ -314,7 +314,7 @@ TEST_CASE("A recorder that is interrupted while it merges keeps the spools, says
                               " $KVROOF_SPOOL_FOLDER/7-0.spool; (while kill -0 $$ 2>/dev/null; do sleep 0.01; done; "
                               "kill -TERM $PPID) >/dev/null 2>&1 & exit 0'");
   INFO(ran.err);
-  CHECK(ran.code == 130);
+  CHECK(ran.code == 143);
   CHECK(ran.err.starts_with("error: " + trace + ": interrupted before the trace was whole\nnote: what was recorded is "
                                                 "kept: `kvroof import spools " + trace + ".spools-"));
   CHECK_FALSE(std::filesystem::exists(trace));

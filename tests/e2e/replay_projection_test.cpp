@@ -39,6 +39,16 @@ std::string notes_of(const json& answer) { return answer["manifest"]["notes"].du
 
 }  // namespace
 
+TEST_CASE("a projected prompt that is all window of rule=kvpress is refused although the recorded one was not") {
+  const Recorded run;
+  const std::string snapkv = "--policy snapkv:budget=0.5:rule=kvpress:window=48 --quality none --as llama-3-8b ";
+  CHECK(!run.replay(snapkv + "--prompt 49").empty());
+  const Ran ran = run_program("replay " + run.path + " " + snapkv + "--prompt 48");
+  CHECK(ran.code == 2);
+  CHECK_THAT(ran.err, ContainsSubstring("error: --prompt 48: policy snapkv: rule=kvpress with window=48 evicts from "
+                                        "prompts that are longer than the window"));
+}
+
 TEST_CASE("a policy that evicted nothing from the recording has no quality where its projection evicts") {
   const Recorded run;
   const std::string words = "--policy full,h2o,streaming --budget 200 --as llama-3-8b --output 1k --prompt ";

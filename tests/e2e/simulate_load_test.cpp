@@ -38,7 +38,7 @@ TEST_CASE("a request that does not fit is refused and misses the goals, the othe
                                " --per-request " + folder.file("rows.csv"));
   CHECK(answer["rows"][0]["refused_requests"] == 1);
   CHECK(answer["rows"][0]["attained"]["value"].get<double>() == Approx(2.0 / 3));
-  CHECK(has_note(answer, "1 of 3 requests do not fit on a server by themselves"));
+  CHECK(has_note(answer, "1 of 3 requests does not fit on a server by itself; it is refused and in time for no goal"));
   // Numbers of requests are those of the file.
   const std::string rows = slurp(folder.file("rows.csv"));
   CHECK(rows.find("l40s,full,bf16,1,0,") == std::string::npos);

@@ -40,6 +40,13 @@ TEST_CASE("What is no text is refused in one sentence that names its first bad b
   }
 }
 
+TEST_CASE("A prompt on the command line is held to be a text like one in a file") {
+  const Ran ran = run_program("run -n 2 --model " + kDemo + " --prompt 'caf\xe9 au lait'");
+  INFO(ran.err);
+  CHECK(ran.code == 2);
+  CHECK(ran.err.find("--prompt: expected a text in UTF-8, found the byte 0xe9 at offset 3") != std::string::npos);
+}
+
 TEST_CASE("Texts come from standard input and pipes as they do from files") {
   const TemporaryFolder folder;
   std::string text = "An error is raised when the caf\u00e9 table is full.";

@@ -53,6 +53,21 @@ TEST_CASE("tokenize and detokenize print one JSON line per line, in order") {
   CHECK(kept.out.ends_with("\n{\"text\":\"<|endoftext|>\"}\n"));
 }
 
+TEST_CASE("tokenize and detokenize print a record of CSV for each line when asked") {
+  const TemporaryFolder folder;
+  const std::string texts = file_with(folder, "texts.jsonl", "{\"text\": \"\\\"a,\\nb\"}\n{\"text\": \"\"}\n");
+  const Ran lines = run_program("tokenize --model " + kDemo + " --jsonl " + texts);
+  // The ids of the line {"ids":[1,2]} stand between spaces.
+  std::string ids = lines.out.substr(lines.out.find('[') + 1, lines.out.find(']') - lines.out.find('[') - 1);
+  REQUIRE(ids.find(',') != std::string::npos);
+  std::ranges::replace(ids, ',', ' ');
+  const Ran csv = run_program("tokenize --format csv --model " + kDemo + " --jsonl " + texts);
+  CHECK(csv.out == "line,ids\n1," + ids + "\n2,\n");
+  const std::string sequences = file_with(folder, "ids.jsonl", lines.out);
+  const Ran back = run_program("detokenize --format csv --model " + kDemo + " --jsonl " + sequences);
+  CHECK(back.out == "line,text\n1,\"\"\"a,\nb\"\n2,\n");
+}
+
 TEST_CASE("a line that is not as expected is named and nothing is printed") {
   const TemporaryFolder folder;
   const auto refused = [&](const std::string& verb, const std::string& line) {

@@ -94,6 +94,14 @@ TEST_CASE("run refuses values out of range") {
   check_refused(words + "--modell x", 2, "did you mean --model?");
 }
 
+TEST_CASE("products of the CUDA back end are not asked for in vain where the CPU runs the model") {
+  const std::string run = "run " + kDemo + "--ids \"5\" -n 1 --linear ";
+  for (const std::string linear : {"own", "cublaslt"}) {
+    check_refused(run + linear, 2, "--linear " + linear + ": it is of the CUDA back end, but the fast back end runs");
+  }
+  CHECK(run_program(run + "auto").code == 0);
+}
+
 TEST_CASE("dumped logits are f32 of one prompt") {
   const TemporaryFolder folder;
   const std::string words = "run " + kDemo + "--ids 5 --dump-logits " + folder.file("l.safetensors") + " ";
@@ -116,23 +124,27 @@ TEST_CASE("record refuses a missing, existing or unwritable place for its trace"
   check_refused(words + "-o /proc/run.kvt", 1, "/proc/run.kvt");
 }
 
-TEST_CASE("Ctrl-C while recording ends with 130 and a sealed trace") {
-  const TemporaryFolder folder;
-  const std::string trace = folder.file("run.kvt");
-  // Job control gives the program a process group of its own, in which SIGINT is not ignored.
-  const std::string record = fmt::format("{} record {} --ids \"0 5 17\" --max-tokens 4000 --ignore-eos "
-                                         "--backend reference -q -o {}", KVROOF_PROGRAM, kDemo, trace);
-  const std::string command = fmt::format(
-      "bash -c 'set -m; {0} >{1} & pid=$!; while [ ! -s {1} ]; do sleep 0.05; done; kill -INT $pid; wait $pid' "
-      "2>/dev/null",
-      record, folder.file("text"));
-  const int status = std::system(command.c_str());
-  REQUIRE(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 130);
-  CHECK(fs::exists(trace + "/seal.json"));
-  const auto manifest = nlohmann::json::parse(slurp(trace + "/manifest.json"));
-  CHECK(manifest["sequences"][0]["stop_reason"] == "interrupted");
-  CHECK(manifest["sequences"][0]["tokens"] > 3);
+TEST_CASE("A signal that ends a recording leaves a sealed trace and a shell's exit code: Ctrl-C 130, SIGTERM 143") {
+  const std::vector<std::pair<std::string, int>> signals = {{"INT", 130}, {"TERM", 143}, {"HUP", 129}};
+  for (const auto& [signal, code] : signals) {
+    INFO(signal);
+    const TemporaryFolder folder;
+    const std::string trace = folder.file("run.kvt");
+    // Job control gives the program a process group of its own, in which SIGINT is not ignored.
+    const std::string record = fmt::format("{} record {} --ids \"0 5 17\" --max-tokens 4000 --ignore-eos "
+                                           "--backend reference -q -o {}", KVROOF_PROGRAM, kDemo, trace);
+    const std::string command = fmt::format(
+        "bash -c 'set -m; {0} >{1} & pid=$!; while [ ! -s {1} ]; do sleep 0.05; done; kill -{2} $pid; wait $pid' "
+        "2>/dev/null",
+        record, folder.file("text"), signal);
+    const int status = std::system(command.c_str());
+    REQUIRE(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == code);
+    CHECK(fs::exists(trace + "/seal.json"));
+    const auto manifest = nlohmann::json::parse(slurp(trace + "/manifest.json"));
+    CHECK(manifest["sequences"][0]["stop_reason"] == "interrupted");
+    CHECK(manifest["sequences"][0]["tokens"] > 3);
+  }
 }
 
 TEST_CASE("a trace that was interrupted among its prompts is replayed as far as it goes") {

@@ -98,8 +98,11 @@ TEST_CASE("Killed recorder: after any step, the trace is refused, and repair kee
     const TraceReport repaired = repair_trace(trace);
     CHECK((repaired.sealed && repaired.intact));
     CHECK(repaired.intact_steps == intact);
-    CHECK(TraceReader::open(trace).manifest().sequences[0].stop_reason == "interrupted");
-    CHECK(TraceReader::open(trace).manifest().host == "here");
+    // All rows that were requested are there after steps 5 and 2.
+    const TraceManifest manifest = TraceReader::open(trace).manifest();
+    CHECK(manifest.sequences[0].stop_reason == (intact == 6 ? "length" : "interrupted"));
+    CHECK(manifest.sequences[1].stop_reason == (intact >= 3 ? "length" : "interrupted"));
+    CHECK(manifest.host == "here");
     check_prefix(trace);
     CHECK_FALSE(has_part_file(trace / "segments"));
   }
@@ -186,6 +189,20 @@ TEST_CASE("Full disk: a recorder that failed once can never seal") {
   CHECK_THROWS_AS(small_step(writer, m, 1), std::logic_error);
   CHECK_THROWS_AS(writer.seal(), std::logic_error);
   CHECK_FALSE(inspect_trace(trace, true).sealed);
+}
+
+TEST_CASE("A sequence that left the batch before the recorder was killed lost nothing, and repair says no else") {
+  TemporaryFolder folder;
+  const fs::path trace = folder.path() / "run.kvt";
+  TraceManifest m = small_manifest();
+  m.sequences[1].requested_new_tokens = 6;  // an end of text came before
+  {
+    TraceWriter writer(trace, m, 512);
+    for (std::uint32_t step = 0; step < kSmallSteps; ++step) small_step(writer, m, step);
+  }
+  REQUIRE(repair_trace(trace).intact_steps == kSmallSteps);
+  CHECK(TraceReader::open(trace).manifest().sequences[1].stop_reason == "unknown");
+  CHECK(TraceReader::open(trace).manifest().sequences[1].tokens == 4);
 }
 
 TEST_CASE("Repair sets damaged and later segments aside and changes nothing else") {

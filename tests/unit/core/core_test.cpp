@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "sim/core/checked.hpp"
+#include "sim/core/counted.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/suggest.hpp"
 #include "sim/core/thread_pool.hpp"
@@ -21,7 +22,21 @@ TEST_CASE("a typo is answered with the nearest name, a foreign word with none") 
   CHECK_FALSE(nearest_name(std::string(1'000'000, 'k'), names).has_value());
   CHECK(did_you_mean("keyfomer", names) == "; did you mean keyformer?");
   CHECK(did_you_mean("zebra", names).empty());
+  CHECK(did_you_mean_any("keyfomer", names) == "; did you mean keyformer?");
   CHECK(join(names) == "full, h2o, keyformer, window");
+}
+
+TEST_CASE("what means several names alike is answered with the nearest three, in their order") {
+  const std::vector<std::string> names = {"a10", "h20", "h200", "qwen-14b", "qwen-7b", "qwen-72b", "qwen3-4b"};
+  CHECK(did_you_mean_any("h10", names) == "; did you mean a10 or h20?");
+  CHECK(did_you_mean_any("qwen", names) == "; did you mean qwen-14b, qwen-7b or qwen-72b?");
+  CHECK(did_you_mean_any("zebra", names).empty());
+}
+
+TEST_CASE("one thing is counted in the singular, and none or several in the plural") {
+  CHECK(counted(0, "token") == "0 tokens");
+  CHECK(counted(1, "token") == "1 token");
+  CHECK(counted(2, "prompt token") == "2 prompt tokens");
 }
 
 TEST_CASE("sums and products that wrap are refused, and a zero does not hide a wrap") {

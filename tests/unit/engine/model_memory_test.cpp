@@ -13,6 +13,8 @@
 using namespace kvroof;
 using kvroof::test::TemporaryFolder;
 
+// What a sanitizer keeps beside the program's memory is not told apart from it here: nothing of this is compiled then.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 namespace {
 
 // Plain, transposed (GPT-2), and interleaved by head (BLOOM).
@@ -51,7 +53,6 @@ std::uint64_t status_bytes(const std::string& field) {
 
 }  // namespace
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_CASE("loading with a conversion peaks at no more than 1.1 times the weights, fused and transposed ones too") {
   const char* const config = GENERATE(kLlama, kGpt2, kBloom);
   INFO(config);
