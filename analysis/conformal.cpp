@@ -65,6 +65,7 @@ void set_weights(RowKind& kind, const ModelShape& shape, const Deployment& deplo
   if (kind.metric == "memory" || kernel) return;
   kind.weights = deployment.weights.quantised() ? std::string(deployment.weights.name) : "16 bit";
   kind.experts = shape.experts > 0 && kind.metric != "product";
+  kind.states = shape.state.layers > 0 && kind.metric != "product";
 }
 
 Residual residual_of(const RowKind& kind, const std::string& group, const Estimate& predicted, double measured) {
@@ -105,11 +106,12 @@ bool is_served(const RowKind& kind) {
 // Widens for what none of the rows has.
 void widen_unseen(IntervalFactors& factors, const RowKind& kind, const Tables& tables) {
   std::set<std::string> weights;
-  bool experts = false;
+  bool experts = false, states = false;
   for (const auto& [name, rows] : tables) {
     for (const Residual* row : rows) {
       if (!row->kind.weights.empty()) weights.insert(row->kind.weights);
       experts = experts || row->kind.experts;
+      states = states || row->kind.states;
     }
   }
   const auto unseen = [&](const std::string& what) { widen(factors, what, kWiderUnseen); };
@@ -117,6 +119,7 @@ void widen_unseen(IntervalFactors& factors, const RowKind& kind, const Tables& t
     unseen(fmt::format("weights in {}, measured were {}", kind.weights, fmt::join(weights, ", ")));
   }
   if (kind.experts && !experts) unseen("a mixture of experts, measured were none");
+  if (kind.states && !states) unseen("layers with a state, measured were none");
 }
 
 }  // namespace

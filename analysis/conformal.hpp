@@ -27,6 +27,7 @@ struct RowKind {
   Reach reach;
   std::string weights{};  // how they are stored: 16 bit, fp8, nvfp4 …; empty: none are read
   bool experts = false;   // a mixture of them
+  bool states = false;    // layers that hold a state in place of a cache
 };
 
 // The metric of prompts by themselves, of so many tokens in all. Short ones take as long to read weights, launch and

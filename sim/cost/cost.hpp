@@ -248,6 +248,14 @@ class CostModel {
   // cost_states.cpp: of layers without a cache.
   void add_states(Parts& parts, const StepTraffic& traffic, bool prompts) const;
   [[nodiscard]] Rate state_bandwidth() const;
+  // Where an engine keeps states and rows in pages of one size.
+  struct StatePages {
+    std::uint64_t tokens = 0;  // whose rows in one layer are a page
+    std::uint64_t bytes = 0;   // of a page
+    std::uint64_t states = 0;  // pages that the states of one sequence take, those that fill a group of layers included
+  };
+  [[nodiscard]] std::optional<StatePages> state_pages() const;
+  [[nodiscard]] double allocated_states() const;  // bytes of one sequence on one device, in whole pages
   [[nodiscard]] double state_products() const;  // of one layer, beside the two that a layer of attention has there
   void add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading, Rate peak) const;
   void set_links(const Device& device);

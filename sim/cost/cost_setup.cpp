@@ -59,9 +59,11 @@ std::string deployment_problem(const ModelShape& shape, const Deployment& deploy
   if (deployment.stages == 0 || deployment.stages > shape.mixers()) {
     return fmt::format("{} layers cannot be spread over {} stages", shape.mixers(), deployment.stages);
   }
-  if (shape.state.heads % deployment.tensor_parallel != 0) {
-    return fmt::format("{} heads of states cannot be spread over {} devices", shape.state.heads,
-                       deployment.tensor_parallel);
+  // One group of B and C is copied to each device.
+  const std::uint32_t key_heads = shape.state.key_heads > 1 ? shape.state.key_heads : 0;
+  for (const std::uint32_t heads : {shape.state.heads, key_heads}) {
+    if (heads % deployment.tensor_parallel == 0) continue;
+    return fmt::format("{} heads of states cannot be spread over {} devices", heads, deployment.tensor_parallel);
   }
   if (deployment.stages > 1 && deployment.speculation) {
     return "what drafts beside stages takes is not predicted, as it may run on one of them or on all";

@@ -51,6 +51,27 @@ double CostModel::held_states() const {
   return of_draft + share_ * of_stage * static_cast<double>(state_bytes(shape_, types_.weights).value);
 }
 
+// As vLLM has it since it caches hybrids (vllm-project/vllm #24280): a page of attention holds the rows of as many
+// tokens as the state of one layer has bytes, in steps of 16; a group of layers, as many as there are of the rarer kind,
+// takes its pages together, so that the last group of the other kind may have some for nothing.
+std::optional<CostModel::StatePages> CostModel::state_pages() const {
+  if (!engine_.state_pages || shape_.state.layers == 0 || types_.kv.by_age()) return std::nullopt;
+  constexpr std::uint64_t kStep = 16;
+  const std::uint64_t token = shape_.kv_heads * row_bytes(shape_, types_.kv);
+  const std::uint64_t state = state_bytes(shape_.state, shape_.hidden, types_.weights);
+  const std::uint64_t steps = (state + kStep * token - 1) / (kStep * token);
+  const std::uint64_t group = std::min(shape_.layers, shape_.state.layers);
+  return StatePages{steps * kStep, steps * kStep * token, (shape_.state.layers + group - 1) / group * group};
+}
+
+double CostModel::allocated_states() const {
+  const auto pages = state_pages();
+  if (!pages) return held_states();
+  const double of_draft = draft_ ? draft_->allocated_states() : 0;
+  const double of_stage = std::ceil(static_cast<double>(pages->states) / deployment_.stages);
+  return of_draft + share_ * of_stage * static_cast<double>(pages->bytes);
+}
+
 double CostModel::state_products() const {
   double products = 0;
   each_state_product(shape_.state, shape_.hidden, [&](std::uint64_t, std::uint64_t) { ++products; });

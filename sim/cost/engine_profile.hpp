@@ -64,6 +64,7 @@ struct EngineProfile {
   std::vector<std::string> cache_types;
   // Bytes that one multiprocessor's kernel has under way a clock; 0: enough for the device's bandwidth.
   double bytes_per_clock = 0;
+  bool state_pages = false;               // states and rows of a hybrid share pages of one size (cost_states.cpp)
   bool float32_states = false;            // states of layers without a cache, whatever type the checkpoint names
   bool keeps_hidden_rows = false;         // layers with a window hold the rows too that it no longer shows
   double plain_bytes_per_clock = 0;       // the same of 16-bit weights; 0: as of others

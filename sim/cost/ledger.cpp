@@ -36,6 +36,12 @@ KvBytes CostModel::allocated(const ResidencySummary& residency) const {
 }
 
 KvBytes CostModel::allocated_for_tokens(const ResidencySummary& residency) const {
+  if (const auto pages = state_pages()) {
+    const u64 heads = u64{residency.layers} * residency.storage_heads;  // of all layers that attend, alike in hybrids
+    const u64 tokens = (residency.peak_rows + heads - 1) / heads;
+    const u64 whole = (tokens + pages->tokens - 1) / pages->tokens * pages->tokens;
+    return kv_row(shape_, types_.kv) * (whole * heads);
+  }
   if (!engine_.keeps_hidden_rows || residency.evicts || shape_.layer_windows.empty()) {
     return residency.allocated_bytes(shape_, types_.kv, engine_.paged_cache);
   }
@@ -60,7 +66,7 @@ MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t 
   m.kv_residual = of_batch(allocated.residual);
   const auto bounds = static_cast<double>(kv.scored_bytes(residency.peak_page_metadata));
   m.policy_state = bytes_of(rows * static_cast<double>(residency.state_bytes_per_row) + held * bounds * sequences);
-  m.states = bytes_of(held_states() * sequences * step_tokens().passed);
+  m.states = bytes_of(allocated_states() * sequences * step_tokens().passed);
   const double decode = sequences * step_tokens().passed * (live + shape_.vocab);
   // Sequences are prefilled one after the other, long ones in chunks, unless the engine takes all prompts as one.
   const double prompt = residency.prompt;

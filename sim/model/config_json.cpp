@@ -46,6 +46,7 @@ constexpr std::array kFamilies = {
     ConfigFamily{"lfm2_moe", parse_lfm2_moe_config},
     ConfigFamily{"llama", parse_llama_config},
     ConfigFamily{"minimax", parse_minimax_config},
+    ConfigFamily{"minimax_m1", parse_minimax_config},
     ConfigFamily{"minimax_m2", parse_minimax_m2_config},
     ConfigFamily{"minimax_text_01", parse_minimax_config},  // its first files
     ConfigFamily{"ministral", parse_mistral_config},
@@ -112,7 +113,32 @@ Result<ModelConfig> parse_language_model(std::string_view text) {
 
 }  // namespace
 
-Result<ModelConfig> parse_config_json(std::string_view text) {
+// Python writes what is no finite number without quotes, and JSON has no word for it (Nemotron-H's time_step_limit). As
+// a text it is refused where a number is read.
+static std::string with_words_quoted(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size();) {
+    const auto is_word = [&](std::string_view word) { return text.substr(i).starts_with(word); };
+    std::string_view word;
+    for (const std::string_view w : {"-Infinity", "Infinity", "NaN"}) {
+      if (!quoted && word.empty() && is_word(w)) word = w;
+    }
+    if (!word.empty()) {
+      out += fmt::format("\"{}\"", word);
+      i += word.size();
+      continue;
+    }
+    if (quoted && text[i] == '\\' && i + 1 < text.size()) out += text[i++];
+    else if (text[i] == '"') quoted = !quoted;
+    out += text[i++];
+  }
+  return out;
+}
+
+Result<ModelConfig> parse_config_json(std::string_view as_written) {
+  const std::string text = with_words_quoted(as_written);
   ConfigFields fields(text);
   if (fields.failed()) return fields.failure();
   const std::optional<std::string> part = text_part_of_config(text);

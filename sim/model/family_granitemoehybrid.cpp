@@ -11,6 +11,8 @@ namespace {
 // The size of a head may be "auto": what is left of mamba_expand times the model for each.
 StateLayers read_granite_states(ConfigFields& fields, std::uint32_t hidden) {
   constexpr Mamba2Keys kKeys{"mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state", "mamba_d_conv"};
+  fields.only("mamba_proj_bias", false, "biases of projections are not supported");
+  fields.only("mamba_conv_bias", true, "a convolution without biases is not supported");
   const std::uint32_t width = fields.size("mamba_expand", 2, 64) * hidden, heads = fields.size(kKeys.heads, 128);
   const std::uint32_t each = std::max(1U, width / heads);
   const bool said = fields.has(kKeys.head_dim) && !fields.is_text(kKeys.head_dim);

@@ -23,10 +23,30 @@ StateLayers read_delta_attention(ConfigFields& fields) {
   return state;
 }
 
-// Their numbers count from one; without a list every fourth layer after the first one.
-bool attends(const std::vector<std::int64_t>& listed, std::uint32_t layer) {
-  if (listed.empty()) return layer > 0 && layer % 4 == 0;
-  return std::ranges::find(listed, std::int64_t{layer} + 1) != listed.end();
+// Numbers of layers, which count from one.
+std::vector<std::int64_t> read_numbers(ConfigFields& fields, std::string_view key, std::uint32_t layers) {
+  const std::vector<std::int64_t> listed = fields.ids(key, {});
+  for (const std::int64_t number : listed) {
+    if (number >= 1 && number <= layers) continue;
+    fields.fail(fmt::format("{} has {}, expected numbers from 1 to {}", key, number, layers));
+  }
+  return listed;
+}
+
+// Either list says which layers attend; without one it is every fourth after the first.
+std::vector<bool> read_attending(ConfigFields& fields, std::uint32_t layers) {
+  const auto full = read_numbers(fields, "linear_attn_config.full_attn_layers", layers);
+  const auto delta = read_numbers(fields, "linear_attn_config.kda_layers", layers);
+  if (!full.empty() && !delta.empty() && full.size() + delta.size() != layers) {
+    fields.fail(fmt::format("full_attn_layers and kda_layers have {} and {} entries, expected {} together", full.size(),
+                            delta.size(), layers));
+  }
+  std::vector<bool> attends(layers);
+  for (std::uint32_t i = 0; i < layers; ++i) {
+    const auto in = [&](const auto& list) { return std::ranges::find(list, std::int64_t{i} + 1) != list.end(); };
+    attends[i] = !full.empty() ? in(full) : !delta.empty() ? !in(delta) : i > 0 && i % 4 == 0;
+  }
+  return attends;
 }
 
 void read_kimi_experts(ConfigFields& fields, ModelConfig& config) {
@@ -53,9 +73,11 @@ Result<ModelConfig> parse_kimi_linear_config(std::string_view config_json) {
   read_latent(fields, config);
   config.shape.position = PositionScheme::kNone;
   config.options.rotary.clear();
-  const std::vector<std::int64_t> listed = fields.ids("linear_attn_config.full_attn_layers", {});
-  read_mixers(fields, config, read_delta_attention(fields),
-              [&](std::uint32_t layer) { return attends(listed, layer); });
+  if (fields.size("moe_layer_freq", 1U) != 1) {
+    fields.refuse("moe_layer_freq", "dense layers between expert layers are not supported");
+  }
+  const std::vector<bool> attends = read_attending(fields, config.shape.layers);
+  read_mixers(fields, config, read_delta_attention(fields), [&](std::uint32_t layer) { return attends[layer]; });
   read_kimi_experts(fields, config);
   return finish_config(fields, std::move(config));
 }

@@ -27,11 +27,11 @@ void count_layer(ConfigFields& fields, LayerCount& count, const std::string& kin
 
 LayerCount count_layers(ConfigFields& fields) {
   LayerCount count;
-  const std::string pattern = fields.text("hybrid_override_pattern", "");
-  for (const char letter : pattern) count_layer(fields, count, std::string(1, letter));
-  if (pattern.empty()) {
-    for (const std::string& kind : fields.texts(fields.named({"layers_block_type", "layer_types"}))) {
-      count_layer(fields, count, kind);
+  const std::vector<std::string> listed = fields.texts(fields.named({"layers_block_type", "layer_types"}));
+  for (const std::string& kind : listed) count_layer(fields, count, kind);
+  if (listed.empty()) {
+    for (const char letter : fields.text("hybrid_override_pattern", "")) {
+      count_layer(fields, count, std::string(1, letter));
     }
   }
   if (count.attention == 0) fields.fail("no layer attends: hybrid_override_pattern or layers_block_type has no \"*\"");
@@ -42,6 +42,8 @@ LayerCount count_layers(ConfigFields& fields) {
 StateLayers read_states(ConfigFields& fields, std::uint32_t layers) {
   StateLayers state;
   if (layers == 0) return state;
+  fields.only("use_bias", false, "biases of projections are not supported");
+  fields.only("use_conv_bias", true, "a convolution without biases is not supported");
   fields.defaults(R"({"mamba_head_dim": 64, "ssm_state_size": 128})");
   const std::string_view groups = fields.named({"n_groups", "mamba_n_groups"});
   const std::string_view convolution = fields.named({"conv_kernel", "mamba_d_conv"});
@@ -63,6 +65,7 @@ Result<ModelConfig> parse_nemotron_h_config(std::string_view config_json) {
   const std::string_view head_dim = fields.named({"attention_head_dim", "head_dim"});
   ModelConfig config =
       read_decoder(fields, {.family = "nemotron_h", .norm_eps = "layer_norm_epsilon", .head_dim = head_dim});
+  fields.only("mlp_bias", false, "biases of MLPs are not supported");
   ModelShape& s = config.shape;
   const LayerCount count = count_layers(fields);
   s.mlp = MlpKind::kPlain;

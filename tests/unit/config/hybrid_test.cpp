@@ -80,6 +80,26 @@ TEST_CASE("layers of Nemotron-H are what its pattern says, mixers and MLPs apart
   check_same(parsed(with_experts).shape, "nemotron-3-nano-30b-a3b");
 }
 
+TEST_CASE("what Python writes beside JSON's numbers is no obstacle, but no number either") {
+  const std::string common = R"("model_type":"nemotron_h","layers_block_type":["mamba","attention","mlp"],)";
+  CHECK(error_of("{" + common + R"("time_step_limit":[0.0,Infinity],"note":"\"Infinity\" and NaN"})").empty());
+  CHECK(error_of("{" + common + R"("layer_norm_epsilon":NaN})").find("layer_norm_epsilon") != std::string::npos);
+  CHECK(error_of("{" + common + R"("hidden_size":-Infinity})").find("hidden_size") != std::string::npos);
+}
+
+TEST_CASE("a list of Nemotron-H's layers counts before its pattern, as its class has it") {
+  const ModelConfig config = parsed(R"({"model_type":"nemotron_h","hybrid_override_pattern":"M-*-",)"
+                                    R"("layers_block_type":["mamba","moe","attention","moe"]})");
+  CHECK(parameter_count(config.shape) == 2359048592);  // transformers 5.24
+}
+
+TEST_CASE("Kimi Linear's list of delta attention alone says which layers attend") {
+  const ModelConfig config = parsed(R"({"model_type":"kimi_linear","num_hidden_layers":4,)"
+                                    R"("linear_attn_config":{"kda_layers":[1,3]}})");
+  CHECK(config.shape.layers == 2);
+  CHECK(config.shape.state.layers == 2);
+}
+
 TEST_CASE("experts of Nemotron 3 may be narrower than the model, between two products") {
   // transformers 5.24 makes 144,548,464 parameters of this.
   const ModelConfig config = parsed(
@@ -163,6 +183,12 @@ TEST_CASE("layers that are of no known kind, or do not attend at all, are refuse
   refused(R"("model_type":"nemotron_h","hybrid_override_pattern":"M-M-")", "no layer attends");
   refused(R"("model_type":"granitemoehybrid","num_hidden_layers":1,"layer_types":["attention"],"mamba_d_head":60)",
           "mamba_n_heads · mamba_d_head");
+  refused(R"("model_type":"kimi_linear","linear_attn_config":{"full_attn_layers":[4,28]})", "has 28, expected numbers");
+  refused(R"("model_type":"kimi_linear","linear_attn_config":{"full_attn_layers":[4],"kda_layers":[1,2]})",
+          "1 and 2 entries, expected 27 together");
+  refused(R"("model_type":"kimi_linear","moe_layer_freq":2)", "moe_layer_freq");
+  refused(R"("model_type":"nemotron_h","layers_block_type":["mamba","attention","mlp"],"use_conv_bias":false)",
+          "use_conv_bias");
   refused(R"("model_type":"qwen3_5_text","mamba_ssm_dtype":"int8")", "mamba_ssm_dtype is \"int8\"");
   refused(R"("model_type":"minimax_text_01","num_hidden_layers":3,"attn_type_list":[1,0])", "2 entries");
   refused(R"("model_type":"minimax","shared_intermediate_size":64)", "shared experts");

@@ -11,8 +11,9 @@ const std::filesystem::path kCatalog = std::filesystem::path(KVROOF_SOURCE_DIR) 
 
 ModelShape shape(const char* model) { return find_model_shape(model, kCatalog); }
 
+// The engine keeps states beside rows, each in memory of its own.
 CostModel cost_of(const char* model, const char* device, const Deployment& deployment,
-                  const char* engine = "vllm") {
+                  const char* engine = "graphs") {
   return {shape(model), deployment, find_device(device, kCatalog), find_engine_profile(engine, kCatalog)};
 }
 
@@ -89,6 +90,10 @@ TEST_CASE("devices share the heads of states, and stages their layers") {
   ModelShape odd = shape("qwen3.5-27b");
   odd.heads = 32;
   CHECK(deployment_problem(odd, over(32)) == "48 heads of states cannot be spread over 32 devices");
+  // Nemotron 3's 64 heads share 8 groups; Granite's 128 share one, which each device has.
+  CHECK(deployment_problem(shape("nemotron-3-nano-30b-a3b"), over(16)) ==
+        "8 heads of states cannot be spread over 16 devices");
+  CHECK(deployment_problem(shape("granite-4.0-h-small"), over(16)).empty());
 }
 
 TEST_CASE("updates of states take what vLLM's kernel was measured at, within a fifth") {
@@ -123,7 +128,7 @@ TEST_CASE("a hybrid's draft of one layer attends and holds no state") {
   const ModelShape s = shape("qwen3-next-80b-a3b");
   Deployment deployment = over(4);
   deployment.speculation = Speculation{2, 0.8, mtp_draft(s)};
-  const CostModel drafting(s, deployment, find_device("h200", kCatalog), find_engine_profile("vllm", kCatalog));
+  const CostModel drafting(s, deployment, find_device("h200", kCatalog), find_engine_profile("graphs", kCatalog));
   const CostModel plain = cost_of("qwen3-next-80b-a3b", "h200", over(4));
   // Any of the verified tokens may be the last that stays.
   CHECK(drafting.ledger(work(plain, 100), 5).states.value == 3 * plain.ledger(work(plain, 100), 5).states.value);
@@ -135,7 +140,7 @@ TEST_CASE("a hybrid that drafts for another holds states of its own") {
   Deployment deployment = over(1);
   deployment.speculation = Speculation{1, 0.8, model_draft(shape("qwen3.5-9b"), "qwen3.5-9b")};
   const CostModel drafting(shape("qwen3.5-27b"), deployment, find_device("h200", kCatalog),
-                           find_engine_profile("vllm", kCatalog));
+                           find_engine_profile("graphs", kCatalog));
   const std::uint64_t both = states_of("qwen3.5-27b") + states_of("qwen3.5-9b");
   CHECK(drafting.ledger(work(drafting, 100), 3).states.value == 3 * 2 * both);
 }
@@ -145,8 +150,22 @@ TEST_CASE("an engine that keeps states in 32 bits does so whatever the checkpoin
     const CostModel cost = cost_of("qwen3-next-80b-a3b", "h200", over(4), engine);
     return cost.ledger(work(cost, 100), 4).states.value;
   };
-  CHECK(states("vllm") == 36 * (3 * 8192 * 2 + 32 * 128 * 128 * 2));
+  CHECK(states("graphs") == 36 * (3 * 8192 * 2 + 32 * 128 * 128 * 2));
   CHECK(states("sglang") == 36 * (3 * 8192 * 2 + 32 * 128 * 128 * 4));
+}
+
+TEST_CASE("vLLM keeps rows and states in pages of one size, and groups of layers take theirs together") {
+  // Nemotron 3 Nano: a state has 2,134,016 bytes, the rows of a token in one layer 1,024: pages of 2,096 tokens. Six
+  // layers attend and 23 hold states, which are four groups of six.
+  const CostModel cost = cost_of("nemotron-3-nano-30b-a3b", "h200", over(1), "vllm");
+  const auto ledger = [&](std::uint32_t prompt) { return cost.ledger(work(cost, prompt, 8), 1); };
+  const std::uint64_t page = 2096 * 1024;
+  CHECK(states_of("nemotron-3-nano-30b-a3b") == 23 * 2134016);
+  CHECK(ledger(100).states.value == 24 * page);
+  CHECK(ledger(100).kv_allocated.value == 6 * page);
+  CHECK(ledger(2096).kv_allocated.value == 2 * 6 * page);
+  CHECK(cost_of("llama-3-8b", "h200", over(1), "vllm").ledger(work(cost_of("llama-3-8b", "h200", over(1)), 100), 1)
+            .states.value == 0);
 }
 
 TEST_CASE("sums over devices come after each mixer and each MLP, also where these are layers by themselves") {
