@@ -32,7 +32,7 @@ std::uint64_t states_of(const char* model) { return state_bytes(shape(model), DT
 
 }  // namespace
 
-TEST_CASE("a step reads the state of each sequence and writes it; drafted tokens each write one") {
+TEST_CASE("a step reads the state of each sequence and writes it, and drafted tokens each write one") {
   const ModelShape s = shape("qwen3-next-80b-a3b");
   const ResidencySummary r = full_attention_summary(s, 100, 8);
   const auto bytes = [&](StepTokens tokens) { return mean_decode_traffic(s, {}, r, 5, tokens).state_bytes; };

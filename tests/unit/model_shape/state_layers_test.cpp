@@ -81,7 +81,7 @@ TEST_CASE("a token reads the weights of its experts, and of all states") {
   CHECK(active_parameters(shape("lfm2-1.2b")) == 1170340608 + 2048);
 }
 
-TEST_CASE("a token forgets, changes and reads each matrix; the delta rule reads it once more") {
+TEST_CASE("a token forgets, changes and reads each matrix, and the delta rule reads it once more") {
   const auto of = [](const char* name) {
     const ModelShape s = shape(name);
     return state_operations(s.state, s.hidden);
