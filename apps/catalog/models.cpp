@@ -30,11 +30,11 @@ Table list_models(const std::filesystem::path& catalog) {
                    {"hidden", "hidden"},
                    {"query heads", "heads"},
                    {"KV heads", "kv_heads"},
-                   {"head size", "head_dim"},
-                   {"parameters (billion)", "parameters"},
+                   {"head", "head_dim"},
+                   {"size (billion)", "parameters"},
                    {"type", "weight_type", false},
                    {"weights (GiB)", "weight_bytes"},
-                   {"KV a token in f16 (KiB)", "kv_bytes_per_token_f16"}};
+                   {"KV f16 a token (KiB)", "kv_bytes_per_token_f16"}};
   for (const std::string& name : catalog_model_names(catalog)) {
     const ModelShape s = find_model_shape(name, catalog);
     const std::uint64_t parameters = parameter_count(s);

@@ -45,7 +45,7 @@ TEST_CASE("a random model has the parameters that its shape counts, for every mo
   std::size_t runnable = 0;
   for (const std::string& name : catalog_model_names(kCatalog)) {
     const ModelShape shape = find_model_shape(name, kCatalog);
-    if (!is_known_model_type(shape.family)) continue;
+    if (!is_known_model_type(shape.family) || !not_built(shape).empty()) continue;
     INFO(name);
     Model model = random_model(config_of_shape(shape), DType::kBF16, 1);
     CHECK(bytes_of(model) == weight_bytes(shape, DType::kBF16).value);
