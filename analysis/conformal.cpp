@@ -174,6 +174,7 @@ IntervalGroup IntervalTable::group(const RowKind& kind, const LeftOut& left_out)
     IntervalGroup group;
     for (const Residual& r : residuals_) {
       if ((left_out && left_out(r)) || !level.alike(r.kind)) continue;
+      if (r.kind.states && !kind.states) continue;  // kernels that the model does not have
       see(group, r.kind.reach);
       tables[r.group].push_back(&r);
       devices.insert(r.kind.device);

@@ -72,7 +72,8 @@ struct IntervalGroup {
 // Split-conformal prediction (Vovk et al. 2005; Lei et al. 2018) with scores relative to the prior width: the smallest
 // factor that holds 80 % (95 %) of the scores of like rows and of one more, or the largest where they are too few for
 // that. Alike are, as soon as there are enough: the same device, engine and metric; the same memory, engine and metric
-// (both of at least two tables, and these of two devices); the same memory and metric; the same metric.
+// (both of at least two tables, and these of two devices); the same memory and metric; the same metric. Rows of models
+// with states are alike to such models only.
 // That the rows' priors were too narrow is no reason to multiply a wide one, so their errors count as well: the
 // interval is at most as wide as those or the prior, whichever is more. Rows of another metric say nothing: then the
 // priors stand.

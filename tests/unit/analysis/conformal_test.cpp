@@ -230,6 +230,30 @@ TEST_CASE("work with weights of a type, or experts, that no like row has gets wi
   CHECK(of("nvfp4", true, 128).wider == Approx(kWiderUnseen * kWiderUnseen * (1 + kWiderPerDoubling)));
 }
 
+TEST_CASE("rows of models with states say nothing of models without, and a model with states has wider ones alone") {
+  std::vector<Residual> residuals;
+  const auto rows = [&](bool states, double score) {
+    for (int i = 0; i < 20; ++i) {
+      RowKind kind{"hbm", "e", "step", "d", {64, 1000, 1}};
+      kind.states = states;
+      residuals.push_back({kind, std::string(states ? "s" : "p") + (i < 10 ? "a" : "b"), score});
+    }
+  };
+  const auto of = [&](bool states) {
+    RowKind kind{"hbm", "e", "step", "d", {64, 1000, 1}};
+    kind.states = states;
+    return IntervalTable(residuals).factors(kind, nothing);
+  };
+  rows(false, 1);
+  CHECK(of(true).beyond == "layers with a state, measured were none: 1.50 times as wide");
+  rows(true, 9);
+  CHECK(of(false).from == "d, e, step: 20 rows");
+  CHECK(of(false).factor80 == 1);
+  CHECK(of(true).from == "d, e, step: 40 rows");
+  CHECK(of(true).factor80 == 9);
+  CHECK(of(true).beyond.empty());
+}
+
 TEST_CASE("a row's interval is of no row of what is left out: its table, device, engine, or device and engine") {
   PublishedRow measured;
   measured.value = 110;
