@@ -8,6 +8,7 @@
 #include "apps/cli/output.hpp"
 #include "apps/cli/values.hpp"
 #include "apps/prediction/workload_weights.hpp"
+#include "kernels/engine/weight_families.hpp"
 #include "sim/core/bytes_text.hpp"
 #include "sim/core/suggest.hpp"
 #include "sim/model/config_json.hpp"
@@ -161,7 +162,7 @@ std::string not_supported(const std::string& name, const ModelShape& s) {
   if (const std::string part = not_built(s); !part.empty()) {
     return fmt::format("running {}: only its sizes are known", part);
   }
-  if (!is_known_model_type(s.family)) return fmt::format("running model_type {}: only its sizes are known", s.family);
+  if (!runs_family(s.family)) return fmt::format("running model_type {}: only its sizes are known", s.family);
   const auto stored = stored_format(name, s);
   if (!stored || !stored->quantised() || stored->name == "fp8" || stored->name == "mxfp4") return {};
   return fmt::format("running weights in {}: only their sizes are known", stored->name);

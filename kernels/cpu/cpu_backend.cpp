@@ -19,7 +19,7 @@ std::vector<AttentionRule> attention_rules(const Model& model) {
     const LayerRule& layer = options.layers[i];
     rules.push_back({{layer.scale, layer.softcap},
                      options.alibi_slopes,
-                     model.weights.layers[i].attention_sinks(),
+                     model.layer(LayerId(static_cast<std::uint32_t>(i))).attention_sinks(),
                      options.alibi_rounded_scale});
   }
   return rules;
@@ -50,6 +50,7 @@ CpuBackend::Sequence& CpuBackend::add_sequence(std::uint32_t id, std::uint32_t p
   sequence.id = id;
   sequence.prompt = prompt;
   sequence.most_tokens = most_tokens(shape, prompt, requested_new_tokens);
+  sequence.states.resize(shape.state.layers);
   sequence.layers.reserve(shape.layers);
   for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
     PolicyContext context = policy_context(model_, LayerId(layer), id, prompt, requested_new_tokens, options_.seed);
@@ -141,6 +142,18 @@ void CpuBackend::attend(LayerId layer, std::span<float> q, std::span<const float
   const std::size_t rows = sequence.prompt;
   const auto row = [&](auto all, std::uint32_t i) { return all.subspan(i * (all.size() / rows), all.size() / rows); };
   for (std::uint32_t i = 0; i < rows; ++i) attend_rows(i, layer, row(q, i), row(k, i), row(v, i), row(out, i));
+}
+
+std::span<const StatePart> CpuBackend::states(std::uint32_t layer) {
+  if (prefilling_ && interrupt_ != nullptr && interrupt_->load()) throw Interrupted{};
+  state_parts_.clear();
+  std::size_t first = 0;
+  for (Sequence* sequence : active_) {
+    const std::size_t count = prefilling_ ? sequence->prompt : 1;
+    state_parts_.push_back({&sequence->states[layer], first, count});
+    first += count;
+  }
+  return state_parts_;
 }
 
 // Stores a token's k and v in the slots that the policy gives it, once for each storage head.

@@ -54,10 +54,12 @@ class CpuBackend final : public Backend, private AttentionStage {
     std::uint32_t tokens = 0;       // whose k and v were stored, before the call in progress
     std::vector<TokenKind> token_kinds;  // by position; empty where the model has none
     std::vector<LayerState> layers;
+    std::vector<HeldState> states;  // of each layer that holds one
   };
 
   void attend(LayerId layer, std::span<float> q, std::span<const float> k, std::span<const float> v,
               std::span<float> out) override;
+  std::span<const StatePart> states(std::uint32_t layer) override;
   void prefill_layer(Sequence& sequence, LayerId layer, std::span<const float> q, std::span<const float> k,
                      std::span<const float> v, std::span<float> out);
   // One row for each active sequence, at its position tokens + offset.
@@ -89,6 +91,7 @@ class CpuBackend final : public Backend, private AttentionStage {
   std::map<std::uint32_t, Sequence> sequences_;
   std::vector<Sequence*> active_;  // of the call in progress, in the order of its rows
   bool prefilling_ = false;
+  std::vector<StatePart> state_parts_;  // of one layer, for the call in progress
   KvCache prompt_buffer_;          // of the prefill in progress
   KvPeaks peaks_;
   std::vector<float> k_rows_, v_rows_;  // as a quantised cache gives them back

@@ -156,6 +156,10 @@ class FastOps final : public Ops {
     counters_.add(Cause::kActivations, 2 * float_bytes(x.size()));
   }
 
+  void for_each(std::size_t count, const std::function<void(std::size_t)>& body) override {
+    pool_.parallel_for(count, body);
+  }
+
   void cap(std::span<float> x, float scale, float softcap) override {
     if (scale == 1 && softcap <= 0) return;
     for_parts(x.size(), [&](std::size_t first, std::size_t count) {

@@ -78,7 +78,7 @@ void Forward::rotate(LayerId layer, std::span<float> x, std::uint32_t heads, std
 
 void Forward::project_heads(LayerId layer, std::span<const float> in, const ForwardTokens& tokens) {
   const ModelShape& shape = model_.config.shape;
-  const LayerWeights& w = model_.weights.layers[layer.value];
+  const LayerWeights& w = model_.layer(layer);
   ops_.linear(in, w.q.matrix, w.q.bias_or_none(), q_);
   ops_.linear(in, w.k.matrix, w.k.bias_or_none(), k_);
   ops_.linear(in, w.v.matrix, w.v.bias_or_none(), v_);
@@ -94,7 +94,7 @@ void Forward::project_heads(LayerId layer, std::span<const float> in, const Forw
 void Forward::attention(LayerId layer, std::span<const float> in, const ForwardTokens& tokens,
                         AttentionStage& stage) {
   const ModelShape& shape = model_.config.shape;
-  const LayerWeights& w = model_.weights.layers[layer.value];
+  const LayerWeights& w = model_.layer(layer);
   std::span<const float> heads = attended_;
   ops_.counters().add(Cause::kWeights, w.sinks.bytes());  // attention reads them
   if (shape.latent()) {
@@ -106,46 +106,55 @@ void Forward::attention(LayerId layer, std::span<const float> in, const ForwardT
   } else {
     project_heads(layer, in, tokens);
     stage.attend(layer, q_, k_, v_, attended_);
+    if (!w.gate.empty()) {
+      gate_.resize(attended_.size());
+      ops_.linear(in, w.gate.matrix, w.gate.bias_or_none(), gate_);
+      ops_.gated(Activation::kSigmoid, gate_, attended_, attended_);
+    }
   }
   ops_.linear(heads, w.o.matrix, w.o.bias_or_none(), block_);
 }
 
-void Forward::mlp(LayerId layer, std::span<const float> in, std::span<float> out) {
+void Forward::mix(const Block& block, std::span<const float> in, const ForwardTokens& tokens, AttentionStage& stage) {
+  if (block.attends) return attention(LayerId(block.number), in, tokens, stage);
+  states_.run(model_.weights.layers[block.index].state, in, stage.states(block.number), block_);
+}
+
+void Forward::mlp(std::uint32_t block, std::span<const float> in, std::span<float> out) {
   const ModelShape& shape = model_.config.shape;
-  if (shape.is_expert_layer(layer.value)) {
-    experts_.run(layer.value, in, out);
+  if (shape.is_expert_layer(block)) {
+    experts_.run(block, in, out);
   } else {
-    run_mlp(ops_, model_.weights.layers[layer.value].mlp, model_.config.options.activation, in, shape.ffn, gate_, up_,
-            out);
+    run_mlp(ops_, model_.weights.layers[block].mlp, model_.config.options.activation, in, shape.ffn, gate_, up_, out);
   }
 }
 
 void Forward::add(std::span<const float> block) { ops_.add_residual(x_, block, model_.config.options.residual_scale); }
 
-void Forward::layer(LayerId layer, const ForwardTokens& tokens, AttentionStage& stage) {
-  const LayerWeights& w = model_.weights.layers[layer.value];
+void Forward::block(const Block& block, const ForwardTokens& tokens, AttentionStage& stage) {
+  const LayerWeights& w = model_.weights.layers[block.index];
   switch (model_.config.options.residual) {
     case ResidualOrder::kSequential:
-      attention(layer, normed(x_, w.attention_norm), tokens, stage);
+      mix(block, normed(x_, w.attention_norm), tokens, stage);
       norm_in_place(block_, w.attention_out_norm);
       add(block_);
-      mlp(layer, normed(x_, w.mlp_norm), block_);
+      mlp(block.index, normed(x_, w.mlp_norm), block_);
       norm_in_place(block_, w.mlp_out_norm);
       add(block_);
       break;
     case ResidualOrder::kParallel: {
       const std::span<const float> in = normed(x_, w.attention_norm);
-      attention(layer, in, tokens, stage);
-      mlp(layer, w.mlp_norm.empty() ? in : normed(x_, w.mlp_norm), parallel_);
+      mix(block, in, tokens, stage);
+      mlp(block.index, w.mlp_norm.empty() ? in : normed(x_, w.mlp_norm), parallel_);
       add(block_);
       add(parallel_);
       break;
     }
     case ResidualOrder::kNormAfterAdd:
-      attention(layer, x_, tokens, stage);
+      mix(block, x_, tokens, stage);
       add(block_);
       norm_in_place(x_, w.attention_norm);
-      mlp(layer, x_, block_);
+      mlp(block.index, x_, block_);
       add(block_);
       norm_in_place(x_, w.mlp_norm);
       break;
@@ -192,7 +201,11 @@ void Forward::run(const ForwardTokens& tokens, AttentionStage& stage, std::span<
   resize(count);
   choose_tables(tokens);
   embed(tokens);
-  for (std::uint32_t i = 0; i < shape.layers; ++i) layer(LayerId(i), tokens, stage);
+  std::uint32_t attended = 0;
+  for (std::uint32_t i = 0; i < shape.mixers(); ++i) {
+    const bool attends = attended < shape.layers && model_.config.block_of(LayerId(attended)) == i;
+    block({i, attends, attends ? attended++ : i - attended}, tokens, stage);
+  }
   if (all) {
     all_logits(count, logits, all);
   } else if (rows > 0) {

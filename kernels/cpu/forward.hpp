@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cpu/experts.hpp"
+#include "kernels/cpu/state_layer.hpp"
 #include "kernels/engine/backend.hpp"
 #include "kernels/engine/model.hpp"
 #include "kernels/engine/ops.hpp"
@@ -22,6 +23,8 @@ class AttentionStage {
   // v_head_dim], out [tokens, heads, v_head_dim]. Of a latent model, k is the latent row and v its leading part.
   virtual void attend(LayerId layer, std::span<float> q, std::span<const float> k, std::span<const float> v,
                       std::span<float> out) = 0;
+  // Called once for each layer that holds a state, in order (`layer` counts them alone): whose states they are.
+  virtual std::span<const StatePart> states(std::uint32_t layer) = 0;
 };
 
 // One pass of tokens.
@@ -40,7 +43,7 @@ constexpr std::uint32_t logit_block(std::uint32_t vocab) {
 class Forward {
  public:
   // Both must outlive this object.
-  Forward(const Model& model, Ops& ops) : model_(model), ops_(ops), experts_(model, ops) {}
+  Forward(const Model& model, Ops& ops) : model_(model), ops_(ops), experts_(model, ops), states_(model, ops) {}
 
   // Logits [S, vocab] of the last S ≤ ids.size() tokens, S = logits.size() / vocab. `all`, unless empty, is handed the
   // logits of every token in blocks of logit_block(vocab) tokens; S is then at most 1.
@@ -50,7 +53,15 @@ class Forward {
   void set_route_reviewer(RouteReviewer* reviewer) { experts_.set_reviewer(reviewer); }  // may be null; not owned
 
  private:
-  void layer(LayerId layer, const ForwardTokens& tokens, AttentionStage& stage);
+  // A mixer and an MLP.
+  struct Block {
+    std::uint32_t index = 0;
+    bool attends = true;       // or holds a state
+    std::uint32_t number = 0;  // among those that do so
+  };
+  void block(const Block& block, const ForwardTokens& tokens, AttentionStage& stage);
+  // block_ = the output of the block's mixer for its input.
+  void mix(const Block& block, std::span<const float> in, const ForwardTokens& tokens, AttentionStage& stage);
   // Which rows take the second table of a rotary rule.
   void choose_tables(const ForwardTokens& tokens);
   void embed(const ForwardTokens& tokens);
@@ -60,7 +71,6 @@ class Forward {
   void all_logits(std::size_t tokens, std::span<float> last, const LogitsSink& all);
   // x_ += block.
   void add(std::span<const float> block);
-  // block_ = the output of a layer's attention for its input.
   void attention(LayerId layer, std::span<const float> in, const ForwardTokens& tokens, AttentionStage& stage);
   // in → q_, k_, v_, as attention takes them.
   void project_heads(LayerId layer, std::span<const float> in, const ForwardTokens& tokens);
@@ -69,7 +79,7 @@ class Forward {
   void make_latent_rows(LayerId layer, std::span<const float> in, const ForwardTokens& tokens);
   void make_latent_queries(LayerId layer, std::span<const float> in, const ForwardTokens& tokens);
   void absorb_k_up(LayerId layer);
-  void mlp(LayerId layer, std::span<const float> in, std::span<float> out);
+  void mlp(std::uint32_t block, std::span<const float> in, std::span<float> out);
   void rotate(LayerId layer, std::span<float> x, std::uint32_t heads, std::uint32_t head_dim, std::uint32_t first,
               const ForwardTokens& tokens);
   // In normed_, which the next call overwrites; x itself where the family has no such norm.
@@ -82,6 +92,7 @@ class Forward {
   const Model& model_;
   Ops& ops_;
   ExpertLayer experts_;
+  StateLayer states_;
   std::vector<float> x_;       // the residual stream, [tokens, hidden]
   std::vector<float> normed_;  // [tokens, hidden]
   std::vector<float> q_, k_, v_, attended_;

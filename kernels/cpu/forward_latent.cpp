@@ -32,7 +32,7 @@ void Forward::project_latent(LayerId layer, std::span<const float> in, const For
 // k_ = [norm(latent), rotated k_rope]; v_ is its leading part once more, as the trace wants it.
 void Forward::make_latent_rows(LayerId layer, std::span<const float> in, const ForwardTokens& tokens) {
   const ModelShape& s = model_.config.shape;
-  const LatentWeights& w = model_.weights.layers[layer.value].latent;
+  const LatentWeights& w = model_.layer(layer).latent;
   ops_.linear(in, w.kv_down.matrix, w.kv_down.bias_or_none(), k_);
   rotate(layer, k_, 1, s.head_dim, s.latent_rank, tokens);
   copy_parts(k_, s.head_dim, 0, v_, s.latent_rank, 0, s.latent_rank);
@@ -43,7 +43,7 @@ void Forward::make_latent_rows(LayerId layer, std::span<const float> in, const F
 // latent_q_ = [q_nope, rotated q_rope] of each head.
 void Forward::make_latent_queries(LayerId layer, std::span<const float> in, const ForwardTokens& tokens) {
   const ModelShape& s = model_.config.shape;
-  const LatentWeights& w = model_.weights.layers[layer.value].latent;
+  const LatentWeights& w = model_.layer(layer).latent;
   const std::uint32_t q_dim = s.latent_nope_dim + s.latent_rope_dim;
   latent_q_.resize(tokens.ids.size() * s.heads * q_dim);
   if (w.q_down.empty()) {
@@ -65,7 +65,7 @@ void Forward::absorb_k_up(LayerId layer) {
   gate_.resize(heads * s.latent_nope_dim);
   up_.resize(heads * s.latent_rank);
   copy_parts(latent_q_, q_dim, 0, gate_, s.latent_nope_dim, 0, s.latent_nope_dim);
-  ops_.linear_heads(gate_, model_.weights.layers[layer.value].latent.k_up, s.heads, up_);
+  ops_.linear_heads(gate_, model_.layer(layer).latent.k_up, s.heads, up_);
   copy_parts(up_, s.latent_rank, 0, q_, s.head_dim, 0, s.latent_rank);
   copy_parts(latent_q_, q_dim, s.latent_nope_dim, q_, s.head_dim, s.latent_rank, s.latent_rope_dim);
 }

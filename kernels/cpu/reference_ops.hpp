@@ -23,6 +23,9 @@ class ReferenceOps : public Ops {
   void prefill_attend(std::span<const PrefillCall> calls, const AttentionRule& rule) override;
   void gated(Activation f, std::span<const float> gate, std::span<const float> up, std::span<float> out) override;
   void activate(Activation f, std::span<float> x) override;
+  void for_each(std::size_t count, const std::function<void(std::size_t)>& body) override {
+    for (std::size_t i = 0; i < count; ++i) body(i);
+  }
   void cap(std::span<float> x, float scale, float softcap) override;
   void add_scaled_rows(std::span<float> x, std::size_t width, std::span<const std::uint32_t> rows,
                        std::span<const float> factors, std::span<const float> y) override;

@@ -37,6 +37,8 @@ std::optional<std::string> cuda_model_problem(const ModelConfig& config, DType w
   if (kv.quantised() && !stored_as(kv)) {
     return fmt::format("a KV cache of {}; of quantised ones it has int8 and int4", name_of(kv));
   }
+  const StateLayers& states = shape.state;
+  if (states.key_dim > cuda::kMostStateKeys) return fmt::format("states of keys of {} elements", states.key_dim);
   if (shape.experts > 0 && config.options.residual == ResidualOrder::kParallel) return "experts beside attention";
   if (shape.experts > cuda::kMostExperts) return fmt::format("mixtures of {} experts", shape.experts);
   const auto fits = [&](std::uint32_t size, std::uint32_t most) {
@@ -46,7 +48,8 @@ std::optional<std::string> cuda_model_problem(const ModelConfig& config, DType w
   if (!fits(shape.v_head_dim, cuda::kLatentValue)) return fmt::format("heads of {} elements", shape.v_head_dim);
   for (const std::uint32_t size : {shape.hidden, shape.embedding_width, shape.ffn, shape.expert_ffn,
                                    shape.shared_expert_ffn, shape.latent_q_rank, shape.latent_nope_dim,
-                                   shape.latent_v_dim}) {
+                                   shape.latent_v_dim, 2 * states.key_heads * states.key_dim,
+                                   states.heads * states.value_dim}) {
     if (size % 8 != 0) return fmt::format("rows of {} elements, which is no multiple of 8", size);
   }
   return std::nullopt;

@@ -135,7 +135,7 @@ void CudaBackend::prepare(const AttentionInput& input, std::span<const DeviceCac
 }
 
 std::uint64_t CudaBackend::head_norm_bytes(LayerId layer) const {
-  const LayerWeights& w = model_.weights.layers[layer.value];
+  const LayerWeights& w = model_.layer(layer);
   std::uint64_t bytes = 0;
   for (const Norm* norm : {&w.q_norm, &w.k_norm, &w.latent.kv_norm}) bytes += norm->scale.bytes() + norm->bias.bytes();
   return bytes;
@@ -143,7 +143,7 @@ std::uint64_t CudaBackend::head_norm_bytes(LayerId layer) const {
 
 PrepareArguments CudaBackend::prepare_arguments(const AttentionInput& input) {
   const ModelOptions& options = model_.config.options;
-  const DeviceLayer& w = weights_->layers[input.layer.value];
+  const DeviceLayer& w = weights_->layer(input.layer);
   PrepareArguments a;
   a.tokens = input.tokens;
   const bool rotates = input.turns != nullptr;
@@ -193,7 +193,7 @@ void CudaBackend::set_model(AttentionArguments& a, const AttentionInput& input, 
   a.softcap = rule.softcap;
   a.window = shape().window(input.layer.value);
   a.alibi = weights_->alibi;
-  a.sinks = weights_->layers[input.layer.value].sinks;
+  a.sinks = weights_->layer(input.layer).sinks;
   a.out = input.out + std::size_t{first_token} * shape().heads * shape().v_head_dim;
 }
 
@@ -237,7 +237,7 @@ void CudaBackend::attend(const AttentionInput& input, std::uint32_t first_token,
       const bool admits = queries[i].admits;
       if (admits) own.admit(HeadId(head), position);
       show_rows(own, HeadId(head), position, rows, admits ? (position.value + 1) % length : 0,
-                model_.weights.layers[layer].attention_sinks(), row_weights_);
+                model_.layer(input.layer).attention_sinks(), row_weights_);
     });
   }
 }
@@ -312,15 +312,17 @@ bool CudaBackend::decode_greedily(std::span<const DecodeEntry> batch, std::span<
 void CudaBackend::step(std::span<const DecodeEntry> batch, const PassResult& result) {
   std::vector<std::int64_t> ids;
   std::vector<std::uint32_t> positions, prompts;
+  std::vector<float*> states;
   active_.clear();
   for (const DecodeEntry& entry : batch) {
     active_.push_back(&sequences_.at(entry.sequence));
     ids.push_back(entry.token);
     positions.push_back(active_.back()->tokens);
     prompts.push_back(active_.back()->prompt);
+    states.push_back(active_.back()->states.at<float>());
   }
   const std::vector<std::uint8_t> use_long = use_long_rotary(model_.config.options, prompts);
-  const PassTokens tokens{ids, positions, use_long};
+  const PassTokens tokens{ids, positions, use_long, states};
   launch_reserve_ = DeviceBuffer();
   try {
     if (forward_ == nullptr) forward_ = new_forward();

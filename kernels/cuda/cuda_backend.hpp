@@ -71,6 +71,7 @@ class CudaBackend final : public Backend {
     std::uint32_t id = 0, prompt = 0, requested_new_tokens = 0, most_tokens = 0;
     std::uint32_t tokens = 0;  // stored before the call in progress
     std::vector<LayerState> layers;
+    DeviceBuffer states;  // of layers that hold one (StatePlaces)
   };
   // One query position of one sequence in an attention call.
   struct Query {
@@ -130,7 +131,7 @@ class CudaBackend final : public Backend {
                std::span<const std::uint32_t> slot_of, bool first);
   [[nodiscard]] std::uint64_t head_norm_bytes(LayerId layer) const;
   [[nodiscard]] std::uint64_t sink_bytes(LayerId layer) const {
-    return model_.weights.layers[layer.value].sinks.bytes();
+    return model_.layer(layer).sinks.bytes();
   }
   [[nodiscard]] PrepareArguments prepare_arguments(const AttentionInput& input);
   // What the plan of an attention does not know.
@@ -182,6 +183,10 @@ class CudaBackend final : public Backend {
   void grow(LayerState& state, LayerId layer, std::uint32_t head, std::uint32_t slots);
   [[nodiscard]] const ModelShape& shape() const { return model_.config.shape; }
   [[nodiscard]] std::uint64_t row_bytes() const { return format_.token_bytes(); }
+  // As launches are told: of its block.
+  [[nodiscard]] std::int32_t layer_number(LayerId layer) const {
+    return static_cast<std::int32_t>(model_.config.block_of(layer));
+  }
 
   const Model& model_;
   CudaBackendOptions options_;

@@ -109,7 +109,7 @@ PromptArguments CudaBackend::prompt_arguments(const AttentionInput& input, std::
   a.softcap = rule.softcap;
   a.window = shape().window(input.layer.value);
   a.alibi = weights_->alibi;
-  a.sinks = weights_->layers[input.layer.value].sinks;
+  a.sinks = weights_->layer(input.layer).sinks;
   a.out = input.out;
   if (device_policy_ && device_policy_->keeps_scores()) {
     log_sums_.reserve(sizeof(float) * a.heads * a.tokens);
@@ -280,7 +280,9 @@ void CudaBackend::run_prompt(std::span<const std::int64_t> ids, std::span<float>
   std::vector<std::uint32_t> positions(n);
   for (std::uint32_t i = 0; i < n; ++i) positions[i] = i;
   const std::vector<std::uint8_t> use_long = use_long_rotary(model_.config.options, std::vector<std::uint32_t>(n, n));
-  forward_->begin({ids, positions, use_long});
+  active_[0]->states = DeviceBuffer(held_state_floats(shape()) * sizeof(float));
+  const std::vector<float*> states(n, active_[0]->states.at<float>());
+  forward_->begin({ids, positions, use_long, states, true});
   forward_->run({[this](const AttentionInput& input) {
     if (interrupt_ != nullptr && interrupt_->load()) throw Interrupted{};
     attend_prompt(input);

@@ -46,7 +46,7 @@ struct DeviceForward::RouteTables {
 void DeviceForward::reserve_experts() {
   const ModelShape& shape = model_.host().config.shape;
   const std::uint32_t pairs = tokens_ * shape.experts_per_token;
-  routes_.reserve(RouteTables::bytes(pairs, shape.experts, shape.layers));
+  routes_.reserve(RouteTables::bytes(pairs, shape.experts, shape.mixers()));
   router_logits_.reserve(std::size_t{tokens_} * shape.experts * sizeof(float));
   expert_activated_.reserve(std::size_t{pairs} * shape.expert_ffn * sizeof(float));
   expert_out_.reserve(std::size_t{pairs} * shape.hidden * sizeof(float));

@@ -18,15 +18,17 @@ ActivationMode activation_of(Activation f) {
   }
 }
 
-// Of a token: its id, its position, its row in the position table, and whether it takes the long frequencies.
-constexpr std::size_t kInputBytes = sizeof(std::int64_t) + 2 * sizeof(std::uint32_t) + 1;
+// Of a token: id, place of its states, position, row in the position table, and whether it takes long frequencies.
+constexpr std::size_t kInputBytes = sizeof(std::int64_t) + sizeof(float*) + 2 * sizeof(std::uint32_t) + 1;
 
 std::size_t projection_width(const ModelShape& shape) {
   if (shape.latent()) {
     const std::size_t of_head = std::size_t{shape.latent_nope_dim} + shape.latent_rope_dim + shape.latent_v_dim;
     return shape.heads * of_head + shape.latent_q_rank + shape.head_dim;
   }
-  return std::size_t{shape.heads} * shape.head_dim + std::size_t{shape.kv_heads} * (shape.head_dim + shape.v_head_dim);
+  const std::size_t attention =
+      std::size_t{shape.heads} * shape.head_dim + std::size_t{shape.kv_heads} * (shape.head_dim + shape.v_head_dim);
+  return std::max(attention, state_row_floats(shape));
 }
 
 std::uint64_t matrix_bytes(const DeviceMatrix& w) { return std::uint64_t{2} * w.rows * w.cols; }
@@ -54,6 +56,9 @@ DeviceForward::DeviceForward(Stream& stream, Launches& launches, const DeviceMod
       library_linear_(stream, library, linear),
       column_parts_(stream, multiprocessors) {
   const ModelShape& shape = model.host().config.shape;
+  check(shape.state.layers == 0 || (shape.norms_per_layer == 2 && !shape.latent() &&
+                                    model.host().config.options.residual == ResidualOrder::kSequential),
+        "layers that hold a state stand where attention does");
   check(model.host().config.options.residual_scale == 1 || (shape.experts == 0 && shape.norms_per_layer <= 2),
         "a scaled residual has neither experts nor norms of what is added");
   const std::vector<unsigned> zeros(shape.heads + std::size_t{2} * shape.kv_heads);
@@ -112,6 +117,7 @@ std::uint64_t DeviceForward::token_bytes() const {
   const ModelShape& shape = model_.host().config.shape;
   std::uint64_t floats = 2ULL * shape.hidden + projection_width(shape) +
                          std::uint64_t{shape.heads} * (shape.head_dim + shape.v_head_dim) +
+                         (shape.attention_gate ? std::uint64_t{shape.heads} * shape.v_head_dim : 0) +
                          std::max(shape.ffn, shape.shared_expert_ffn);
   for (const RotaryRule& rule : model_.host().config.options.rotary) floats += rule.dims;
   if (model_.project_in.rows > 0) floats += shape.embedding_width;
@@ -119,22 +125,6 @@ std::uint64_t DeviceForward::token_bytes() const {
     floats += shape.experts + 1 + shape.experts_per_token * (shape.expert_ffn + shape.hidden + 6ULL);
   }
   return floats * sizeof(float) + kInputBytes;
-}
-
-std::uint64_t DeviceForward::library_bytes(std::uint32_t tokens) const {
-  const ModelShape& shape = model_.host().config.shape;
-  const std::uint32_t widest = std::max({shape.hidden, shape.ffn, shape.heads * shape.v_head_dim});
-  return library_linear_.most_bytes(tokens, widest, shape.ffn);
-}
-
-std::uint64_t DeviceForward::held_bytes() const {
-  std::uint64_t bytes = library_linear_.held_bytes() + column_parts_.bytes();
-  for (const DeviceBuffer* buffer :
-       {&inputs_, &turns_, &x_, &projections_, &queries_, &attended_, &activated_, &block_, &embedded_, &logits_,
-        &choices_, &heads_done_, &routes_, &router_logits_, &expert_activated_, &expert_out_, &shared_factors_}) {
-    bytes += buffer->bytes();
-  }
-  return bytes;
 }
 
 void DeviceForward::begin(const PassTokens& tokens) {
@@ -148,20 +138,22 @@ void DeviceForward::begin(const PassTokens& tokens) {
   projections_.reserve(n * projection_width(shape) * sizeof(float));
   queries_.reserve(n * shape.heads * shape.head_dim * sizeof(float));
   attended_.reserve(n * shape.heads * shape.v_head_dim * sizeof(float));
+  if (shape.attention_gate) gates_.reserve(n * shape.heads * shape.v_head_dim * sizeof(float));
   activated_.reserve(n * std::max(shape.ffn, shape.shared_expert_ffn) * sizeof(float));
   if (model_.project_in.rows > 0) embedded_.reserve(n * shape.embedding_width * sizeof(float));
   if (shape.experts > 0) reserve_experts();
-  // ids, positions, rows of the position table, one behind the other.
+  // ids, states, positions, rows of the position table, one behind the other.
   std::vector<std::uint32_t> rows(tokens.positions.begin(), tokens.positions.end());
   for (std::uint32_t& row : rows) row += config.options.position_offset;
   sent_inputs_.clear();
-  for (const auto& part : {std::as_bytes(tokens.ids), std::as_bytes(tokens.positions), std::as_bytes(std::span(rows)),
-                           std::as_bytes(tokens.use_long)}) {
+  for (const auto& part : {std::as_bytes(tokens.ids), std::as_bytes(tokens.states), std::as_bytes(tokens.positions),
+                           std::as_bytes(std::span(rows)), std::as_bytes(tokens.use_long)}) {
     sent_inputs_.insert(sent_inputs_.end(), part.begin(), part.end());
   }
   inputs_.reserve(n * kInputBytes);
   copy_to_device(stream_, inputs_.at(), sent_inputs_);
-  positions_ = inputs_.at<std::uint32_t>(n * 8);
+  states_ = {inputs_.at<float*>(n * 8), tokens.prompt};
+  positions_ = inputs_.at<std::uint32_t>(n * 16);
   knows_long_ = !tokens.use_long.empty();
   std::size_t turn_floats = 0;
   for (const RotaryRule& rule : config.options.rotary) turn_floats += n * rule.dims;
@@ -175,7 +167,7 @@ void DeviceForward::embed_rows(const std::byte* table, const std::byte* position
   work.bytes.add(Cause::kActivations, sizeof(float) * n * width);
   const Launch launch(launches_, {"embed", layer_, Cause::kWeights, work});
   run_embed(stream_, model_.type(),
-            {table, positions, inputs_.at<std::int64_t>(), inputs_.at<std::uint32_t>(n * 12), tokens_, width,
+            {table, positions, inputs_.at<std::int64_t>(), inputs_.at<std::uint32_t>(n * 20), tokens_, width,
              model_.host().config.options.embedding_scale, out});
 }
 
@@ -201,7 +193,7 @@ void DeviceForward::make_rotary_turns() {
     rule_turns_.push_back(turns_.at<float>(at));
     if (rules[r].dims == 0) continue;
     const Launch launch(launches_, {"rotary", layer_, Cause::kActivations, {}});
-    run_turns(stream_, {positions_, has_long ? inputs_.at<std::uint8_t>(std::size_t{tokens_} * 16) : nullptr,
+    run_turns(stream_, {positions_, has_long ? inputs_.at<std::uint8_t>(std::size_t{tokens_} * 24) : nullptr,
                         model_.frequencies[r], model_.long_frequencies[r], tokens_, rules[r].dims / 2,
                         rules[r].magnitude, turns_.at<float>(at)});
     at += std::size_t{tokens_} * rules[r].dims * sizeof(float);
@@ -286,12 +278,9 @@ AttentionInput row_of(const AttentionInput& input, std::uint32_t t, const ModelS
   return row;
 }
 
-void DeviceForward::layer(LayerId id, const Attention& attention) {
+const float* DeviceForward::attend(LayerId id, const DeviceLayer& w, const float* x, const DeviceNorm& norm,
+                                   const Attention& attention) {
   const ModelOptions& options = model_.host().config.options;
-  const DeviceLayer& w = model_.layers[id.value];
-  const bool norm_after = options.residual == ResidualOrder::kNormAfterAdd;
-  float* x = x_.at<float>();
-  const DeviceNorm before = norm_after ? DeviceNorm{} : w.attention_norm;
   AttentionInput input;
   input.layer = id;
   input.tokens = tokens_;
@@ -303,14 +292,28 @@ void DeviceForward::layer(LayerId id, const Attention& attention) {
     input.rotary_pairs = options.rotary[options.layers[id.value].rotary].dims / 2;
   }
   if (model_.host().config.shape.latent()) {
-    project_latent(w.latent, x, before, input);
-  } else {
-    project(w.qkv, x, before, attention, input);
+    project_latent(w.latent, x, norm, input);
+    attention.attend(input);
+    return latent_output(w.latent);
   }
+  project(w.qkv, x, norm, attention, input);
   attention.attend(input);
-  const float* attended =
-      model_.host().config.shape.latent() ? latent_output(w.latent) : attended_.at<float>();
-  if (options.residual == ResidualOrder::kParallel) {
+  if (w.gate.matrix.rows > 0) gate_attended(w.gate, x, norm);
+  return attended_.at<float>();
+}
+
+void DeviceForward::block(std::uint32_t index, const Attention& attention) {
+  const ModelConfig& config = model_.host().config;
+  const DeviceLayer& w = model_.layers[index];
+  const bool norm_after = config.options.residual == ResidualOrder::kNormAfterAdd;
+  float* x = x_.at<float>();
+  const DeviceNorm before = norm_after ? DeviceNorm{} : w.attention_norm;
+  if (w.state.taps != nullptr) {
+    join("output", pass_states(index - attended_layers_, w.state, x, before), w.state.out, {});
+    return feed_forward(w, x, w.mlp_norm, {});
+  }
+  const float* attended = attend(LayerId(attended_layers_++), w, x, before, attention);
+  if (config.options.residual == ResidualOrder::kParallel) {
     // The MLP reads what attention read, before either is added.
     const bool own_norm = w.mlp_norm.scale != nullptr;
     mlp(w.mlp, x, own_norm ? w.mlp_norm : w.attention_norm, activated_.at<float>(), own_norm);
@@ -326,11 +329,12 @@ void DeviceForward::layer(LayerId id, const Attention& attention) {
 
 void DeviceForward::run(const Attention& attention) {
   layer_ = -1;  // a pass may have been left within a layer
+  attended_layers_ = 0;
   embed();
   make_rotary_turns();
-  for (std::uint32_t i = 0; i < model_.host().config.shape.layers; ++i) {
+  for (std::uint32_t i = 0; i < model_.layers.size(); ++i) {
     layer_ = static_cast<std::int32_t>(i);
-    layer(LayerId(i), attention);
+    block(i, attention);
   }
   layer_ = -1;
 }

@@ -11,6 +11,7 @@
 #include "kernels/cuda/launches.hpp"
 #include "kernels/cuda/library_linear.hpp"
 #include "kernels/cuda/sent_back.hpp"
+#include "kernels/cuda/state_arguments.hpp"
 #include "kernels/engine/backend.hpp"
 #include "sim/core/ids.hpp"
 
@@ -21,7 +22,14 @@ struct PassTokens {
   std::span<const std::int64_t> ids;
   std::span<const std::uint32_t> positions;
   std::span<const std::uint8_t> use_long;  // as in RowPlaces; empty: none
+  std::span<float* const> states;          // of each token's sequence, on the device: held_state_floats()
+  bool prompt = false;                     // the tokens are the first ones of one sequence
 };
+
+// Floats of a token that a layer with a state makes; 0: the model has none.
+std::size_t state_row_floats(const ModelShape& shape);
+// Floats that a sequence holds in layers without a cache, layer after layer.
+std::uint64_t held_state_floats(const ModelShape& shape);
 
 // What the host is given of a pass: all logits of its rows, or of each what greedy decoding takes; the other is empty.
 struct PassResult {
@@ -105,7 +113,16 @@ class DeviceForward {
   // out = scale · table rows of the tokens' ids + rows of their positions; either table may be null.
   void embed_rows(const std::byte* table, const std::byte* positions, std::uint32_t width, float* out);
   void make_rotary_turns();
-  void layer(LayerId layer, const Attention& attention);
+  // A mixer and an MLP.
+  void block(std::uint32_t index, const Attention& attention);
+  // What attention makes of norm(x), before its output's product.
+  const float* attend(LayerId layer, const DeviceLayer& w, const float* x, const DeviceNorm& norm,
+                      const Attention& attention);
+  void gate_attended(const DeviceLinear& gate, const float* x, const DeviceNorm& norm);
+  // The same of a layer that holds a state; `number` counts them alone. device_states.cpp.
+  const float* pass_states(std::uint32_t number, const DeviceState& w, const float* x, const DeviceNorm& norm);
+  void apply_delta_rule(const DeviceState& w, StatePlaces states, const float* x, const float* rates, float* out);
+  void gate_heads(const GateArguments& a);
   void linear(const char* operation, const float* x, const DeviceNorm& norm, const DeviceLinear& w, float* out,
               bool add, float factor = 1);
   [[nodiscard]] LinearArguments mlp_arguments(const DeviceMlp& w, const float* x, const DeviceNorm& norm,
@@ -140,16 +157,19 @@ class DeviceForward {
   LibraryLinear library_linear_;
   ColumnParts column_parts_;
   std::int32_t layer_ = -1;  // whose launches are made; -1: none
+  std::uint32_t attended_layers_ = 0;  // before it in this pass
   std::uint32_t tokens_ = 0;
   std::vector<std::byte> sent_inputs_;  // outlives their copy, which some devices make later
   DeviceBuffer inputs_, turns_;
   DeviceBuffer x_, projections_, queries_, attended_, activated_, block_, logits_;
+  DeviceBuffer gates_;  // of attention's output
   DeviceBuffer choices_;
   SentBack sent_logits_, sent_choices_;
   DeviceBuffer heads_done_;  // of AppendArguments
   DeviceBuffer embedded_;  // where the embedding has a width of its own
   DeviceBuffer routes_, router_logits_, expert_activated_, expert_out_, shared_factors_;
   const std::uint32_t* positions_ = nullptr;
+  StatePlaces states_;
   bool knows_long_ = false;  // of each token, whether its prompt takes the long rotary frequencies
   std::vector<const float*> rule_turns_;
 };

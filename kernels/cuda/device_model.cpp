@@ -28,7 +28,10 @@ void check_room(const Model& model) {
   const ModelWeights& w = model.weights;
   add({&w.embedding, &w.head, &w.positions, &w.project_in, &w.project_out});
   for (const LayerWeights& l : w.layers) {
-    for (const Linear* linear : {&l.q, &l.k, &l.v, &l.o, &l.latent.q_down, &l.latent.kv_down}) add_linear(*linear);
+    for (const Linear* linear : {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.latent.q_down, &l.latent.kv_down, &l.state.in,
+                                 &l.state.rates, &l.state.out}) {
+      add_linear(*linear);
+    }
     add({&l.latent.q_up, &l.latent.k_up, &l.latent.v_up});
     for (const Mlp* mlp : {&l.mlp, &l.experts.shared}) add_mlp(*mlp);
     for (const Mlp& mlp : l.experts.routed) add_mlp(mlp);
@@ -148,12 +151,17 @@ DeviceExperts DeviceModel::experts(const ExpertWeights& experts) {
 
 DeviceLatent DeviceModel::latent(const LatentWeights& w) {
   const ModelShape& shape = model_.config.shape;
-  if (!shape.latent()) return {};
+  if (w.kv_down.empty()) return {};
   DeviceLatent out{linear(w.q_down), norm(w.q_norm), matrix(w.q_up), linear(w.kv_down), norm(w.kv_norm),
                    matrix(w.k_up), matrix(w.v_up)};
   out.k_up.rows /= shape.heads;
   out.v_up.rows /= shape.heads;
   return out;
+}
+
+DeviceState DeviceModel::state(const StateWeights& w) {
+  return {linear(w.in), linear(w.rates), vector(w.taps), reinterpret_cast<const float*>(vector(w.decay)),
+          reinterpret_cast<const float*>(vector(w.rate_bias)), norm(w.norm), linear(w.out)};
 }
 
 DeviceModel::DeviceModel(Stream& stream, const Model& model, const ElementProgress& progress, UploadRing ring)
@@ -172,11 +180,11 @@ DeviceModel::DeviceModel(Stream& stream, const Model& model, const ElementProgre
   final_norm = norm(w.final_norm);
   for (const LayerWeights& l : w.layers) {
     const Linear* const qkv[] = {&l.q, &l.k, &l.v};
-    const bool apart = !model.config.shape.latent();
+    const bool apart = !l.q.empty();
     layers.push_back({norm(l.attention_norm), norm(l.attention_out_norm), norm(l.mlp_norm), norm(l.mlp_out_norm),
                       norm(l.q_norm), norm(l.k_norm), apart ? stacked(qkv) : DeviceLinear{}, latent(l.latent),
                       linear(l.o), mlp(l.mlp), experts(l.experts),
-                      reinterpret_cast<const float*>(vector(l.sinks))});
+                      reinterpret_cast<const float*>(vector(l.sinks)), linear(l.gate), state(l.state)});
   }
   for (const RotaryRule& rule : model.config.options.rotary) {
     frequencies.push_back(floats(rule.inverse_frequencies));

@@ -43,6 +43,16 @@ struct DeviceLatent {
   DeviceMatrix k_up, v_up;  // rows are those of one head
 };
 
+// As StateWeights.
+struct DeviceState {
+  DeviceLinear in, rates;
+  const std::byte* taps = nullptr;  // null: the layer attends
+  const float* decay = nullptr;
+  const float* rate_bias = nullptr;
+  DeviceNorm norm;
+  DeviceLinear out;
+};
+
 struct DeviceLayer {
   DeviceNorm attention_norm, attention_out_norm, mlp_norm, mlp_out_norm, q_norm, k_norm;
   DeviceLinear qkv;  // the rows of q, k and v, one after the other; none of latent attention
@@ -51,6 +61,8 @@ struct DeviceLayer {
   DeviceMlp mlp;  // of dense layers
   DeviceExperts experts;
   const float* sinks = nullptr;  // [heads], or null
+  DeviceLinear gate;  // of attention's output
+  DeviceState state;
 };
 
 class DeviceModel {
@@ -64,13 +76,14 @@ class DeviceModel {
   // All of its memory.
   [[nodiscard]] std::span<const DeviceBuffer> buffers() const { return buffers_; }
   [[nodiscard]] Stored type() const { return type_; }
+  [[nodiscard]] const DeviceLayer& layer(LayerId attends) const { return layers[model_.config.block_of(attends)]; }
 
   DeviceMatrix embedding, head;
   DeviceMatrix project_in, project_out;  // between the embedding's width and the layers'; no rows: they are equal
   const std::byte* positions = nullptr;
   const std::byte* head_bias = nullptr;
   DeviceNorm embedding_norm, final_norm;
-  std::vector<DeviceLayer> layers;
+  std::vector<DeviceLayer> layers;  // of each mixer
   std::vector<const float*> frequencies, long_frequencies;  // of each rotary rule
   const float* alibi = nullptr;
 
@@ -85,6 +98,7 @@ class DeviceModel {
   DeviceMlp mlp(const Mlp& mlp) { return {linear(mlp.gate), linear(mlp.up), linear(mlp.down)}; }
   DeviceExperts experts(const ExpertWeights& experts);
   DeviceLatent latent(const LatentWeights& latent);
+  DeviceState state(const StateWeights& state);
   DeviceMatrix matrix(const Weight& weight);
   const float* floats(const std::vector<float>& values);
 

@@ -75,8 +75,6 @@ class Launches {
   ByteCounters counters_;
 };
 
-inline std::int32_t layer_number(LayerId layer) { return static_cast<std::int32_t>(layer.value); }
-
 // The launch of one kernel, or of the few that make a product together, which is asked for while this lives.
 class Launch {
  public:

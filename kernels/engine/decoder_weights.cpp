@@ -1,5 +1,7 @@
 #include "kernels/engine/decoder_weights.hpp"
 
+#include <algorithm>
+
 namespace kvroof {
 namespace {
 
@@ -11,7 +13,11 @@ class DecoderBinder {
   void layer(std::uint32_t index, LayerWeights& w) {
     const std::string layer = fmt::format("layers.{}", index);
     norm(layer, names_.attention_norm, w.attention_norm);
-    names_.attention(binder_, shape_, layer, w);
+    if (attends(index)) {
+      names_.attention(binder_, shape_, layer, w);
+    } else {
+      names_.state(binder_, shape_, layer, w.state);
+    }
     norm(layer, names_.attention_out_norm, w.attention_out_norm);
     norm(layer, names_.mlp_norm, w.mlp_norm);
     const std::string mlp_name = fmt::format("{}.{}", layer, names_.mlp);
@@ -27,6 +33,11 @@ class DecoderBinder {
   WeightBinder& binder() { return binder_; }
 
  private:
+  [[nodiscard]] bool attends(std::uint32_t index) const {
+    const std::vector<std::uint32_t>& attending = config_.options.attending;
+    return attending.empty() || std::ranges::binary_search(attending, index);
+  }
+
   void norm(const std::string& layer, std::string_view name, Norm& norm) {
     if (!name.empty()) binder_.norm(fmt::format("{}.{}", layer, name), norm, shape_.hidden, shape_.norm_bias);
   }

@@ -22,6 +22,10 @@ void bind_projections(WeightBinder& binder, const ModelShape& shape, const std::
 // The same, and q_norm and k_norm where the shape has them.
 void bind_attention(WeightBinder& binder, const ModelShape& shape, const std::string& layer, LayerWeights& weights);
 
+// Binds the state of a layer that holds one.
+using StateBinding = void (*)(WeightBinder& binder, const ModelShape& shape, const std::string& layer,
+                              StateWeights& state);
+
 // Binds router and experts of a layer, below the name of its MLP.
 using ExpertBinding = void (*)(WeightBinder& binder, const ModelConfig& config, const std::string& mlp,
                                ExpertWeights& experts);
@@ -36,6 +40,7 @@ struct DecoderNames {
   std::string_view mlp_norm = "post_attention_layernorm";
   std::string_view mlp_out_norm = {};
   AttentionBinding attention = bind_attention;
+  StateBinding state = nullptr;
   ExpertBinding experts = nullptr;  // null: each expert has tensors of its own, under the names below
   std::string_view mlp = "mlp";  // also of router (gate) and experts
   MlpNames parts = {};

@@ -53,7 +53,7 @@ PolicyContext policy_context(const Model& model, LayerId layer, std::uint32_t se
   context.seed = seed;
   context.scale = model.config.options.layers[layer.value].scale;
   context.rotation = rotation_of(model.config, layer.value, prompt);
-  if (!shape.latent()) context.output_projection = model.weights.layers[layer.value].o.matrix.view();
+  if (!shape.latent()) context.output_projection = model.layer(layer).o.matrix.view();
   return context;
 }
 

@@ -7,6 +7,7 @@
 #include "kernels/engine/checkpoint.hpp"
 #include "kernels/engine/elements.hpp"
 #include "kernels/engine/fp8_tensors.hpp"
+#include "kernels/engine/joint_experts.hpp"
 #include "kernels/engine/named_tensors.hpp"
 #include "kernels/engine/stored_head.hpp"
 #include "kernels/engine/weight_families.hpp"
@@ -157,6 +158,7 @@ Model open_model(const fs::path& folder, std::optional<DType> type) {
   const NamedTensors tensors(*model.checkpoint, tensor_prefixes(model.config));
   auto bindings = bind_tensors(model.config, model.weights);
   untie_stored_head(model, tensors, bindings);
+  bind_joint_experts(tensors, model.config.shape, bindings);
   bind_fp8_scales(tensors, model.config.options.fp8, bindings);
   check_names(model, *model.checkpoint, tensors, bindings);
   check_tensors(tensors, bindings);

@@ -55,9 +55,22 @@ struct LatentWeights {
   Weight v_up;      // [heads · v dim, rank]
 };
 
+// A layer that holds a state in place of a cache (sim/model/state_layers.hpp).
+struct StateWeights {
+  Linear in;         // [2 · keys + 2 · values, hidden]: q, k, v, the gate of the output; of short convolutions
+                     // [3 · hidden, hidden]: the gates before and after, and what they run over
+  Linear rates;      // [2 · heads, hidden]: how much of v a head takes, and how much it forgets
+  Weight taps;       // [channels, convolution], the oldest token's first
+  Weight decay;      // [1, heads] in f32 whatever the others are: logarithms of the rates at which heads forget
+  Weight rate_bias;  // [1, heads] likewise, of the second half of `rates`
+  Norm norm;         // of each head's output
+  Linear out;        // [hidden, values]
+};
+
 struct LayerWeights {
   Norm attention_norm;      // before attention (kNormAfterAdd: after adding it)
   Linear q, k, v, o;
+  Linear gate;              // [heads · v_head_dim, hidden], of attention's output before o; empty: none
   Norm q_norm, k_norm;
   Weight sinks;             // [1, heads] in f32 whatever the others are, always in memory; empty: none
   Norm attention_out_norm;  // of attention's output, before it is added
@@ -66,6 +79,7 @@ struct LayerWeights {
   Norm mlp_out_norm;        // of the MLP's output, before it is added
   ExpertWeights experts;    // of expert layers
   LatentWeights latent;
+  StateWeights state;       // of layers that do not attend
 
   // [heads], or empty.
   [[nodiscard]] std::span<const float> attention_sinks() const {
@@ -78,7 +92,7 @@ struct ModelWeights {
   Weight positions;      // [position rows, hidden], learned
   Weight project_in;     // [hidden, embedding width]; empty when they are equal
   Norm embedding_norm;
-  std::vector<LayerWeights> layers;
+  std::vector<LayerWeights> layers;  // of each mixer (ModelShape::mixers())
   Norm final_norm;
   Weight project_out;    // [embedding width, hidden]
   Weight head;           // [vocab, embedding width]; empty when tied: the embedding serves
@@ -97,6 +111,7 @@ struct Model {
   std::vector<std::string> notes;  // what the checkpoint says otherwise than its configuration
   std::vector<TokenKind> token_kinds;  // by id; empty: not read (add_token_kinds())
 
+  [[nodiscard]] const LayerWeights& layer(LayerId attends) const { return weights.layers[config.block_of(attends)]; }
   [[nodiscard]] const Weight& head() const { return weights.head.empty() ? weights.embedding : weights.head; }
 };
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <span>
 #include <vector>
@@ -165,6 +166,8 @@ class Ops {
   virtual void gated(Activation f, std::span<const float> gate, std::span<const float> up, std::span<float> out) = 0;
   // x = f(x).
   virtual void activate(Activation f, std::span<float> x) = 0;
+  // Calls body(i) once for each i < count, perhaps at once.
+  virtual void for_each(std::size_t count, const std::function<void(std::size_t)>& body) = 0;
   // x = scale · x, then softcap · tanh(x / softcap) where softcap > 0: done to logits where their product has just
   // written them, so that nothing counts.
   virtual void cap(std::span<float> x, float scale, float softcap) = 0;

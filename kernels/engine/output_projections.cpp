@@ -21,9 +21,10 @@ Model load(const TraceManifest& manifest) {
         fmt::format("{}: the model folder that the trace names is not here, and {}", manifest.model_path, kWhy));
   }
   Model model = open_model(manifest.model_path, manifest.weight_type);
-  if (model.weights.layers.size() != manifest.layers.size()) {
+  const std::size_t layers = model.config.shape.layers;
+  if (layers != manifest.layers.size()) {
     throw usage_error(fmt::format("{}: a model of {} layers; expected the {} of the trace that names it",
-                                  manifest.model_path, model.weights.layers.size(), manifest.layers.size()));
+                                  manifest.model_path, layers, manifest.layers.size()));
   }
   make_output_projections(model);
   return model;
@@ -32,13 +33,15 @@ Model load(const TraceManifest& manifest) {
 }  // namespace
 
 void make_output_projections(Model& model) {
-  for (LayerWeights& layer : model.weights.layers) make_elements(layer.o.matrix);
+  for (LayerWeights& layer : model.weights.layers) {
+    if (!layer.o.empty()) make_elements(layer.o.matrix);
+  }
 }
 
 std::function<RowsView(LayerId)> output_projections_of(const TraceManifest& manifest) {
   return [manifest, model = std::shared_ptr<const Model>()](LayerId layer) mutable {
     if (model == nullptr) model = std::make_shared<const Model>(load(manifest));
-    return model->weights.layers[layer.value].o.matrix.view();
+    return model->layer(layer).o.matrix.view();
   };
 }
 

@@ -13,7 +13,7 @@ std::set<const Weight*> norm_scales(const ModelWeights& w) {
   std::set<const Weight*> scales = {&w.embedding_norm.scale, &w.final_norm.scale};
   for (const LayerWeights& l : w.layers) {
     for (const Norm* norm : {&l.attention_norm, &l.q_norm, &l.k_norm, &l.attention_out_norm, &l.mlp_norm,
-                             &l.mlp_out_norm, &l.latent.q_norm, &l.latent.kv_norm}) {
+                             &l.mlp_out_norm, &l.latent.q_norm, &l.latent.kv_norm, &l.state.norm}) {
       scales.insert(&norm->scale);
     }
   }
@@ -30,7 +30,7 @@ RandomFill fill_for(const Weight& weight, bool is_scale) {
 }  // namespace
 
 Model random_model(ModelConfig config, DType type, std::uint64_t seed) {
-  if (!is_known_model_type(config.shape.family)) {
+  if (!runs_family(config.shape.family)) {
     throw usage_error(fmt::format("{}: the engine runs no model of family {}", config.shape.name, config.shape.family))
         .note("`kvroof plan` predicts models that cannot be run");
   }

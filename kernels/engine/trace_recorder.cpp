@@ -41,7 +41,7 @@ TraceLayer trace_layer(const Model& model, std::uint32_t index) {
   layer.alibi_slopes = config.options.alibi_slopes;
   layer.alibi_rounded_scale = config.options.alibi_rounded_scale;
   if (!model.weights.layers.empty()) {  // a model may be its configuration alone
-    const std::span<const float> sinks = model.weights.layers[index].attention_sinks();
+    const std::span<const float> sinks = model.layer(LayerId(index)).attention_sinks();
     layer.attention_sinks.assign(sinks.begin(), sinks.end());
   }
   if (!config.options.rotary.empty() && config.options.rotary[rule.rotary].dims > 0) {

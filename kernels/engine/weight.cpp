@@ -7,13 +7,13 @@
 #include <new>
 #include <vector>
 
+#include "sim/core/aligned_vector.hpp"
 #include "sim/core/checked.hpp"
 #include "sim/core/error.hpp"
 
 namespace kvroof {
 namespace {
 
-constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kHugeFrom = std::size_t{4} << 20;
 constexpr std::size_t kChunk = std::size_t{1} << 14;  // elements converted through floats at a time

@@ -28,6 +28,12 @@ void WeightBinder::norm(const std::string& name, Norm& norm, std::size_t size, b
   if (bias) vector(name + ".bias", norm.bias, size);
 }
 
+void WeightBinder::taps(const std::string& name, Weight& weight, std::size_t channels, std::size_t width) {
+  TensorBinding binding{name, {channels, 1, width}, {{&weight, channels, width, 0, 0, channels}}};
+  binding.width = width;
+  add(std::move(binding));
+}
+
 void WeightBinder::fused(const std::string& name, std::initializer_list<Part> parts, std::size_t repetitions,
                          std::size_t in, bool bias, bool transposed) {
   std::size_t out = 0;

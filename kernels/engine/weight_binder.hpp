@@ -24,6 +24,9 @@ class WeightBinder {
   // name.weight, and name.bias where there is one.
   void norm(const std::string& name, Norm& norm, std::size_t size, bool bias);
 
+  // name, the weights of a convolution of each channel by itself: [channels, 1, width] becomes [channels, width].
+  void taps(const std::string& name, Weight& weight, std::size_t channels, std::size_t width);
+
   // One part of a fused projection: `rows` rows of every repetition go to `linear`.
   struct Part {
     Linear* linear = nullptr;

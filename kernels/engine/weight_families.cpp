@@ -43,6 +43,8 @@ constexpr std::array kFamilies = {
     WeightFamily{"granite", kModel, bind_llama},
     WeightFamily{"helium", kModel, bind_llama},
     WeightFamily{"internlm3", kModel, bind_llama},
+    WeightFamily{"lfm2", kModel, bind_lfm2},
+    WeightFamily{"lfm2_moe", kModel, bind_lfm2},
     WeightFamily{"llama", kModel, bind_llama},
     WeightFamily{.model_type = "minimax_m2", .prefixes = kModel, .bind = bind_minimax_m2, .draft_layers = true},
     WeightFamily{"mistral", kModel, bind_llama},
@@ -57,7 +59,10 @@ constexpr std::array kFamilies = {
     WeightFamily{"qwen2", kModel, bind_llama},
     WeightFamily{"qwen2_moe", kModel, bind_llama},
     WeightFamily{"qwen3", kModel, bind_llama},
+    WeightFamily{.model_type = "qwen3_5_moe_text", .prefixes = kModel, .bind = bind_qwen3_5, .drafter = "mtp."},
+    WeightFamily{.model_type = "qwen3_5_text", .prefixes = kModel, .bind = bind_qwen3_5, .drafter = "mtp."},
     WeightFamily{"qwen3_moe", kModel, bind_llama},
+    WeightFamily{.model_type = "qwen3_next", .prefixes = kModel, .bind = bind_qwen3_next, .drafter = "mtp."},
     WeightFamily{"seed_oss", kModel, bind_llama},
     WeightFamily{"smollm3", kModel, bind_llama},
     WeightFamily{"stablelm", kModel, bind_stablelm},
@@ -83,6 +88,10 @@ bool has_other_parts(const ModelConfig& config) { return tensor_prefixes(config)
 
 }  // namespace
 
+bool runs_family(std::string_view model_type) {
+  return std::ranges::find(kFamilies, model_type, &WeightFamily::model_type) != kFamilies.end();
+}
+
 const WeightFamily& weight_family(std::string_view model_type) {
   for (const WeightFamily& family : kFamilies) {
     if (family.model_type == model_type) return family;
@@ -93,7 +102,7 @@ const WeightFamily& weight_family(std::string_view model_type) {
 std::vector<TensorBinding> bind_tensors(const ModelConfig& config, ModelWeights& weights) {
   const ModelShape& shape = config.shape;
   const WeightFamily& family = weight_family(shape.family);
-  weights.layers.resize(shape.layers);
+  weights.layers.resize(shape.mixers());
   std::vector<TensorBinding> bindings = family.bind(config, weights);
   if (!shape.tied_head) bindings.push_back(bind_head(shape, weights));
   return bindings;
@@ -118,7 +127,7 @@ bool is_skipped(const ModelConfig& config, std::string_view tensor) {
   return std::any_of(kBuffers.begin(), kBuffers.end(), ends) ||
          (has_other_parts(config) && std::any_of(kOtherParts.begin(), kOtherParts.end(), starts)) ||
          (family.draft_layers && is_of_later_layer(tensor, shape.layers)) ||
-         (shape.tied_head && tensor == family.head);
+         (!family.drafter.empty() && tensor.starts_with(family.drafter)) || (shape.tied_head && tensor == family.head);
 }
 
 }  // namespace kvroof

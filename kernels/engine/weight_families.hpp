@@ -47,8 +47,11 @@ struct WeightFamily {
   std::vector<TensorBinding> (*bind)(const ModelConfig& config, ModelWeights& weights);
   std::string_view head = "lm_head.weight";        // a tied one may be stored as well
   bool draft_layers = false;  // layers behind the model's last one draft tokens, and are not read
+  std::string_view drafter = {};  // how names begin of tensors that draft tokens, likewise
 };
 
+// Whether there is an entry for it.
+bool runs_family(std::string_view model_type);
 // Throws std::logic_error for a family without an entry: the tables of config.json and weights go together.
 const WeightFamily& weight_family(std::string_view model_type);
 
@@ -75,6 +78,7 @@ std::vector<TensorBinding> bind_gpt2(const ModelConfig& config, ModelWeights& we
 std::vector<TensorBinding> bind_gpt_neox(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_gpt_oss(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_gptj(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_lfm2(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_llama(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_minimax_m2(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_mixtral(const ModelConfig& config, ModelWeights& weights);
@@ -83,6 +87,8 @@ std::vector<TensorBinding> bind_olmo2(const ModelConfig& config, ModelWeights& w
 std::vector<TensorBinding> bind_opt(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_phi(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_phi3(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_qwen3_5(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_qwen3_next(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_stablelm(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_starcoder2(const ModelConfig& config, ModelWeights& weights);
 

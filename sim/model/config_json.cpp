@@ -145,13 +145,7 @@ Result<ModelConfig> parse_config_json(std::string_view as_written) {
   if (!part) return parse_language_model(text);
   Result<ModelConfig> config = parse_language_model(*part);
   if (!config.ok()) return config;
-  ModelOptions& options = config.value().options;
-  options.text_part = true;
-  if (fields.text("model_type", "") == "qwen3_vl_moe" && options.cannot_run.empty()) {
-    options.cannot_run =
-        "the experts of Qwen3-VL lie together in one tensor, which is not read (plan, compare and simulate take this "
-        "model as it is)";
-  }
+  config.value().options.text_part = true;
   return config;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/core/error.hpp"
+#include "sim/core/ids.hpp"
 #include "sim/model/model_shape.hpp"
 #include "sim/model/rotary.hpp"
 #include "sim/model/stored_format.hpp"
@@ -19,6 +20,7 @@ enum class Activation : std::uint8_t {
   kGeluTanh,
   kRelu,
   kClampedSwiglu,  // of gated MLPs alone (clamped_swiglu.hpp)
+  kSigmoid,        // of gates alone
 };
 
 enum class ResidualOrder : std::uint8_t {
@@ -63,7 +65,8 @@ struct ModelOptions {
   float embedding_scale = 1;
   float residual_scale = 1;            // of what attention and MLP add; in families without output norms and experts
   std::uint32_t position_offset = 0;   // row of the learned position table for position 0: 2 in OPT
-  std::vector<LayerRule> layers;       // one for each layer
+  std::vector<LayerRule> layers;       // one for each layer that attends
+  std::vector<std::uint32_t> attending;  // of a hybrid model: which of its mixers attend, ascending; empty: all
   std::vector<RotaryRule> rotary;      // empty: no rotary embedding
   std::vector<float> alibi_slopes;     // one for each query head, or empty; added to the scaled logits
   float alibi_rounded_scale = 0;       // see AlibiBias
@@ -83,6 +86,11 @@ struct ModelOptions {
 struct ModelConfig {
   ModelShape shape;
   ModelOptions options;
+
+  // Which of the model's mixers, and so of its blocks, a layer of attention is.
+  [[nodiscard]] std::uint32_t block_of(LayerId layer) const {
+    return options.attending.empty() ? layer.value : options.attending[layer.value];
+  }
 };
 
 // 1/√head_dim.

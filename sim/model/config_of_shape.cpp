@@ -26,8 +26,13 @@ void leave_layers_unturned(ModelConfig& config) {
 }
 
 std::string not_built(const ModelShape& shape) {
-  if (shape.state.layers > 0) return "layers that hold a state in place of a cache";
-  if (shape.attention_gate) return "a gate of the output of attention";
+  switch (shape.state.kind) {
+    case StateKind::kNone:
+    case StateKind::kGatedDelta:
+    case StateKind::kShortConvolution: break;
+    default: return "layers that hold a state of this kind in place of a cache";
+  }
+  if (shape.state.layers > 0 && shape.state.convolution == 0) return "layers that hold a state without a convolution";
   if (shape.mlps() != shape.layers) return "layers of one part alone";
   return shape.expert_width > 0 ? "experts that are narrower than the model" : "";
 }
@@ -53,6 +58,9 @@ ModelConfig config_of_shape(ModelShape shape) {
     case PositionScheme::kAlibi: options.alibi_slopes = alibi_slopes(shape.heads); break;
     case PositionScheme::kLearned: options.position_offset = shape.position_rows - shape.max_positions; break;
     default: break;
+  }
+  for (std::uint32_t i = 1; i <= shape.layers && shape.state.layers > 0; ++i) {  // the last of each group
+    options.attending.push_back(static_cast<std::uint32_t>(std::uint64_t{i} * shape.mixers() / shape.layers) - 1);
   }
   config.shape = std::move(shape);
   leave_layers_unturned(config);

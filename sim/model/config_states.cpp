@@ -37,16 +37,16 @@ void read_mixers(ConfigFields& fields, ModelConfig& config, StateLayers state,
     fields.fail(fmt::format("layer_types has {} entries, expected one for each of the {} layers", types.size(), all));
     return;
   }
-  std::uint32_t attending = 0;
+  std::vector<std::uint32_t>& attending = config.options.attending;
   for (std::uint32_t i = 0; i < all; ++i) {
-    attending += (types.empty() ? attends(i) : attends_by_name(fields, types[i])) ? 1 : 0;
+    if (types.empty() ? attends(i) : attends_by_name(fields, types[i])) attending.push_back(i);
   }
-  if (attending == 0) fields.fail("no layer attends: a model without a cache is not supported");
-  shape.layers = attending;
-  config.options.layers.resize(attending);
-  state.layers = all - attending;
+  if (attending.empty()) fields.fail("no layer attends: a model without a cache is not supported");
+  shape.layers = static_cast<std::uint32_t>(attending.size());
+  config.options.layers.resize(shape.layers);
+  state.layers = all - shape.layers;
   if (state.layers > 0) shape.state = state;
-  say_not_run(config);
+  if (state.layers == 0) attending.clear();
 }
 
 DType state_type(ConfigFields& fields, std::string_view key) {
@@ -87,6 +87,7 @@ StateLayers read_mamba2(ConfigFields& fields, const Mamba2Keys& keys, std::optio
 
 ModelConfig read_qwen3_hybrid(ConfigFields& fields, std::string_view family) {
   ModelConfig config = read_decoder(fields, {.family = family, .partial_rotary = true});
+  config.options.norm_offset = 1;
   config.shape.qk_norm = QkNorm::kHead;
   config.shape.attention_gate = fields.flag("attn_output_gate", true);
   const std::uint32_t interval = fields.size("full_attention_interval", 4, kMostLayers);

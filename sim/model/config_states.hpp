@@ -10,12 +10,11 @@
 namespace kvroof {
 
 // Which of num_hidden_layers attend, as layer_types says or else `attends`. The model's shape has as many layers as
-// attend, and the others beside them as layers of `state`, whose sizes the family reads. And
-// say_not_run().
+// attend, and the others beside them as layers of `state`, whose sizes the family reads.
 void read_mixers(ConfigFields& fields, ModelConfig& config, StateLayers state,
                  const std::function<bool(std::uint32_t layer)>& attends);
 
-// Says in the options what of the shape the engine does not run.
+// Says in the options what of the shape the engine does not run: of families whose weights it does not know.
 void say_not_run(ModelConfig& config);
 
 // Gated delta nets under Qwen3-Next's names: linear_num_value_heads, linear_key_head_dim …; mamba_ssm_dtype.

@@ -46,6 +46,7 @@ Result<ModelConfig> parse_granitemoehybrid_config(std::string_view config_json) 
     read_experts(fields, config, 8);
     s.shared_expert_ffn = shared;
   }
+  say_not_run(config);
   return finish_config(fields, std::move(config));
 }
 

@@ -61,6 +61,10 @@ Result<ModelConfig> parse_lfm2_moe_config(std::string_view config_json) {
   read_experts(fields, config, 32);
   s.dense_layers = fields.count("num_dense_layers", 2, s.mlps());
   s.router_bias = fields.flag("use_expert_bias", true);
+  RoutingRule& routing = config.options.routing;
+  routing.scores = RouterScores::kSigmoid;
+  routing.renormalise = fields.flag("norm_topk_prob", true);
+  routing.scale = static_cast<float>(fields.positive("routed_scaling_factor", 1.0));
   return finish_config(fields, std::move(config));
 }
 

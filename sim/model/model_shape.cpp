@@ -74,7 +74,9 @@ u64 layers_parameters(const ModelShape& s) {
 }
 
 u64 exact_parameters(const ModelShape& s) {
-  return (s.router_bias ? s.expert_layers() * s.experts : 0) + (s.attention_sinks ? u64{s.layers} * s.heads : 0);
+  const bool decays = s.state.kind == StateKind::kGatedDelta;
+  return (decays ? 2 * u64{s.state.heads} * s.state.layers : 0) +
+         (s.router_bias ? s.expert_layers() * s.experts : 0) + (s.attention_sinks ? u64{s.layers} * s.heads : 0);
 }
 
 u64 head_parameters(const ModelShape& s) { return u64{s.vocab} * s.embedding_width + (s.head_bias ? s.vocab : 0); }

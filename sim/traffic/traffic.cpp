@@ -91,7 +91,7 @@ void add_latent_attention(Elements& e, const ModelShape& s) {
 void add_attention(Elements& e, const ModelShape& s) {
   const u64 q = u64{s.heads} * s.head_dim;
   const u64 k = u64{s.kv_heads} * s.head_dim;
-  e.add_linear(s.hidden, s.attention_gate ? 2 * q : q);
+  e.add_linear(s.hidden, q, s.attention_gate ? 2 : 1);
   e.add_linear(s.hidden, k);
   e.add_linear(s.hidden, u64{s.kv_heads} * s.v_head_dim);
   if (s.attention_gate) e.moved += 3 * u64{s.heads} * s.v_head_dim;
@@ -115,8 +115,9 @@ Elements attention_elements(const ModelShape& s) {
 Elements state_layer_elements(const ModelShape& s) {
   Elements e;
   each_state_product(s.state, s.hidden, [&](u64 in, u64 out) { e.add_linear(in, out); });
-  e.moved += 2 * convolved_channels(s.state, s.hidden);
-  e.moved += s.state.kind == StateKind::kShortConvolution ? 2 * 3 * u64{s.hidden} : 3 * s.state.values();  // gates
+  const u64 convolved = 2 * convolved_channels(s.state, s.hidden);
+  // A short convolution takes its two gates with it; of the others the gate is one of the output, with its norm.
+  e.moved += convolved + (s.state.kind == StateKind::kShortConvolution ? 2 * u64{s.hidden} : 3 * s.state.values());
   return e;
 }
 

@@ -36,8 +36,9 @@
 // holes in groups of k included, and counts what it converts as compaction: float16 read, codes and scales written.
 //
 // A layer that holds a state in place of a cache (sim/model/state_layers.hpp) reads its sequences' states and writes
-// them, which no engine of kvroof does: it is beside the causes. Its activations are its products, its convolution and
-// the norm of its output.
+// them, in pieces of kStateChunk tokens: state_bytes, beside the causes; the engine counts them as activations. Its
+// other activations are its products, its convolution (in + out; a short one takes its gates with it: 4 · hidden), and
+// the norm of its output with the gate (3 · values).
 #pragma once
 
 #include <array>

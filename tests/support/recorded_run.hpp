@@ -76,27 +76,32 @@ inline Expected simulate(const TraceReader& trace, const Model& model, PolicySpe
   ThreadPool pool(1);
   ReplayOptions options;
   options.output_projection = [&](LayerId layer) -> RowsView {
-    return model.weights.layers[layer.value].o.matrix.view();
+    return model.layer(layer).o.matrix.view();
   };
   const PointResult point = std::move(replay(trace, std::span(&spec, 1), options, pool).front());
   std::vector<Residency> residency;
   for (const ResidencyLog& log : point.residency) residency.push_back(log.expand());
   const TrafficTypes types{model.type, kv};
+  ModelShape shape = model.config.shape;
+  shape.state.type = DType::kF32;  // as the engine holds them
+  const auto counted = [](StepTraffic t) {
+    t.bytes.add(Cause::kActivations, t.state_bytes);
+    return t.bytes;
+  };
   const std::vector<StepRecord> steps = trace.steps();
   Expected expected;
   for (const Residency& r : residency) {
     const std::span<const LayerCounts> layers = std::span(r.cells).first(r.layers);
     const std::uint64_t experts = steps[expected.steps.size()].experts;
-    const StepTraffic t = prefill_traffic(model.config.shape, types, r.storage_heads, r.prompt, layers, blocks.logits,
-                                          blocks.queries, experts);
-    expected.steps.push_back(t.bytes);
+    expected.steps.push_back(counted(prefill_traffic(shape, types, r.storage_heads, r.prompt, layers, blocks.logits,
+                                                     blocks.queries, experts)));
   }
   for (std::uint32_t step = 1; step <= residency[0].steps; ++step) {
     std::vector<std::span<const LayerCounts>> batch;
     for (const Residency& r : residency) batch.push_back(std::span(r.cells).subspan(step * r.layers, r.layers));
     const std::uint64_t experts = steps[expected.steps.size()].experts;
     const std::uint32_t heads = residency[0].storage_heads;
-    expected.steps.push_back(decode_traffic(model.config.shape, types, heads, batch, experts).bytes);
+    expected.steps.push_back(counted(decode_traffic(shape, types, heads, batch, experts)));
   }
   expected.reproduction = point.reproduction.value_or(Reproduction{});
   return expected;

@@ -39,6 +39,7 @@ void check_prompt_attention(const Options& options, Report& report);
 void check_prepare(const Options& options, Report& report);
 void check_rows(const Options& options, Report& report);
 void check_choice(const Options& options, Report& report);
+void check_states(const Options& options, Report& report);
 
 // A group of check_engine.
 void check_launch_modes(const Options& options, Report& report);

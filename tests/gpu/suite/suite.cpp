@@ -21,6 +21,7 @@ void check_kernels(const Options& options, Report& report) {
   check_prepare(options, report);
   check_rows(options, report);
   check_choice(options, report);
+  check_states(options, report);
   check_prompt_attention(options, report);
 }
 

@@ -38,7 +38,10 @@ TEST_CASE("Qwen3-Next attends in every fourth layer, and the others are gated de
   check_same(config.shape, "qwen3-next-80b-a3b");
   CHECK(config.options.layers.size() == 12);
   CHECK(config.options.rotary[0].dims == 64);
-  CHECK(config.options.cannot_run.find("layers that hold a state") != std::string::npos);
+  CHECK(config.options.norm_offset == 1);
+  CHECK(config.options.attending == std::vector<std::uint32_t>{3, 7, 11, 15, 19, 23, 27, 31, 35, 39, 43, 47});
+  CHECK(config.block_of(LayerId(2)) == 11);
+  CHECK(config.options.cannot_run.empty());
 }
 
 TEST_CASE("Qwen3.5's language models are within it, with and without experts, and say the type of their states") {
