@@ -92,8 +92,9 @@ void see(IntervalGroup& group, const Reach& reach) {
   }
 }
 
+// What is not known for several reasons adds up in squares.
 void widen(IntervalFactors& factors, const std::string& what, double wider) {
-  factors.wider *= wider;
+  factors.wider = std::sqrt(factors.wider * factors.wider + wider * wider - 1);
   factors.beyond += fmt::format("{}{}: {:.2f} times as wide", factors.beyond.empty() ? "" : "; ", what, wider);
 }
 
@@ -222,7 +223,8 @@ Estimate with_factors(const Estimate& e, const IntervalFactors& f) {
           possible(e, e.value * w95),
           e.dominated_by,
           e.limit,
-          e.unmeasured};
+          e.unmeasured,
+          e.is_rate};
 }
 
 Estimate at_least(Estimate e, const IntervalFactors& errors) {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "analysis/fullest_group.hpp"
+
 namespace kvroof {
 namespace {
 
@@ -168,22 +170,20 @@ double Server::prompts_a_pass() const {
   return cost_.deployment().data_parallel * std::max(1.0, of_a_group);
 }
 
-// How many prompts take as long, shared out evenly over groups of devices, as so many where each comes to a group by
-// chance: all wait for the group that has most, the mean and √(2 · mean · ln groups) more (the expected maximum of
-// so many Poisson counts, by their normal tail).
-double Server::as_in_the_fullest(double prompts) const {
-  const double groups = cost_.deployment().data_parallel;
-  if (groups == 1) return prompts;
-  const double mean = prompts / groups;
-  return std::min(prompts, mean + std::sqrt(2 * mean * std::log(groups))) * groups;
-}
-
 // So many prompts, computed together as far as a chunk holds them.
 Estimate Server::prompts(double count, double answers) const {
   const double most = prompts_a_pass();
   const double whole = std::floor(std::clamp(count, 1.0, most));
+  const std::uint32_t groups = cost_.deployment().data_parallel;
+  // Each comes to a group of devices by chance, and all wait for the group that has most.
   const auto of = [&](double together) {
-    return cost_.prefill(mean_, static_cast<std::uint64_t>(std::llround(as_in_the_fullest(together))), answers);
+    const double most_of_a_group = expected_fullest(static_cast<std::uint32_t>(together), groups);
+    const double least = std::floor(most_of_a_group), more = most_of_a_group - least;
+    const auto even = [&](double of_each) {
+      return cost_.prefill(mean_, static_cast<std::uint64_t>(of_each) * groups, answers,
+                           together / (of_each * groups));
+    };
+    return more > 0 ? sum(scaled(even(least), 1 - more), scaled(even(least + 1), more)) : even(least);
   };
   if (count <= 1 || whole == most) return scaled(of(whole), count / whole);
   const double share = count - whole;

@@ -51,7 +51,6 @@ class Server {
 
  private:
   [[nodiscard]] Estimate prompts(double count, double answers = 0) const;
-  [[nodiscard]] double as_in_the_fullest(double prompts) const;
   [[nodiscard]] Estimate beside_step(double clients, double answers = 0) const;
   [[nodiscard]] Estimate arrival() const;
   [[nodiscard]] std::uint64_t most_at_once() const;

@@ -90,6 +90,11 @@ static std::string served_text(const Question& q, const Plan& plan) {
                                           plan.deployment.weights.name, q.request.title(plan.workload->policy()),
                                           devices_text(q.device, plan) + with_drafts_text(plan.deployment),
                                           lengths_text(q.request));
+  if (plan.largest_in_memory == 0 && 2 * plan.ledger.reserve.value > plan.ledger.capacity.value) {
+    return fmt::format("{}: not even one sequence fits beside the {} GiB of {} that the engine leaves alone; "
+                       "--gpu-memory-utilization says how much it takes.",
+                       subject, short_number(gib(plan.ledger.reserve)), short_number(gib(plan.ledger.capacity)));
+  }
   if (plan.largest_in_memory == 0) {
     return fmt::format("{}: not even one sequence fits; it needs {} GiB more than the {} GiB that are usable.", subject,
                        short_number(gib(plan.ledger.total()) - gib(plan.ledger.capacity)),

@@ -38,8 +38,10 @@ NominalTrace nominal_trace(const WorkloadRequest& request, std::uint64_t seed) {
 // Tokens that the parameters of a policy name (sinks=4, recent=32, …), in all.
 double named_tokens(const PolicySpec& point) {
   double sum = 0;
-  for (const auto& [key, value] : point.params) {
-    if (const double tokens = parse_number<double>(value).value_or(0); tokens >= 1) sum += tokens;
+  for (const ParamInfo& param : policy_info(point.name).params) {
+    const std::optional<std::string_view> value = point.find(param.name);
+    if (!value || !param.values.starts_with("tokens")) continue;
+    if (const double tokens = parse_number<double>(*value).value_or(0); tokens >= 1) sum += tokens;
   }
   return sum;
 }

@@ -130,7 +130,8 @@ std::string whether_drafts_pay(const SimulateRequest& r, const SimulatedRow& bes
 
 // "3 to 5 of them".
 std::string replicas_text(const Estimate& e) {
-  if (!std::isfinite(e.high80)) return fmt::format("{:.0f} of them, or no number of them", e.low80);
+  if (!std::isfinite(e.high80)) return fmt::format("from {:.0f} of them to more than any number", e.low80);
+  if (e.low80 == e.high80) return fmt::format("{:.0f} of them", e.low80);
   return fmt::format("{:.0f} to {:.0f} of them", e.low80, e.high80);
 }
 

@@ -43,14 +43,14 @@ StepTraffic padded_by(double padding, StepTraffic traffic) {
 
 Estimate scaled(const Estimate& e, double factor) {
   return {e.value * factor,  e.low80 * factor, e.high80 * factor, e.low95 * factor,
-          e.high95 * factor, e.dominated_by,   e.limit * factor, e.unmeasured};
+          e.high95 * factor, e.dominated_by,   e.limit * factor, e.unmeasured, e.is_rate};
 }
 
 Estimate throughput(const Estimate& step, double tokens) {
   if (!(step.value > 0)) return {};
   return {tokens / step.value,  tokens / step.high80, tokens / step.low80,
           tokens / step.high95, tokens / step.low95,  step.dominated_by,
-          step.limit > 0 ? tokens / step.limit : 0, step.unmeasured};
+          step.limit > 0 ? tokens / step.limit : 0, step.unmeasured, true};
 }
 
 // Between two sizes that were measured, by the time a byte takes and the logarithm of the size: what a cache holds of a
@@ -89,7 +89,7 @@ double CostModel::activation_seconds(const StepTraffic& traffic, std::uint64_t t
 
 // What the weights of a call take, and the parameters among them that are stored in the format: traffic counts all in
 // one type.
-CostModel::ReadWeights CostModel::read_weights(const StepTraffic& traffic, std::uint64_t tokens) const {
+CostModel::ReadWeights CostModel::read_weights(const StepTraffic& traffic, std::uint64_t tokens, double fill) const {
   const WeightFormat& format = deployment_.weights;
   const auto counted = static_cast<double>(traffic.bytes[Cause::kWeights]);
   const double elements = counted / static_cast<double>(size_of(types_.weights));
@@ -100,7 +100,8 @@ CostModel::ReadWeights CostModel::read_weights(const StepTraffic& traffic, std::
   };
   const double counted_experts = read_of(tokens);
   const std::uint32_t groups = deployment_.data_parallel;
-  const double experts = groups > 1 ? read_of(tokens * groups) / groups : counted_experts;
+  const auto choosing = static_cast<std::uint64_t>(std::ceil(fill * static_cast<double>(tokens * groups)));
+  const double experts = groups > 1 ? read_of(choosing) / groups : counted_experts;
   const auto head = static_cast<double>(head_parameters(shape_));
   const double layers = elements - counted_experts - head;
   const auto packed = [](double count, double bits) { return bits < 16 ? count : 0; };
@@ -125,21 +126,22 @@ double CostModel::walked_columns() const {
          routed * shared;
 }
 
-void CostModel::add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading,
-                            Rate peak) const {
+void CostModel::add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading, Rate peak,
+                            double fill) const {
   const double layers = shape_.depth();
   const MoreKernels more = more_kernels();
   const double calls = layers * engine_.linears_per_layer + more.products + 1;
   const Rate start{linear_start_.value + more.quantised / calls * quantise_fused_, linear_start_.spread};
-  const ReadWeights read = read_weights(traffic, tokens);
+  const ReadWeights read = read_weights(traffic, tokens, fill);
   const double unpacking = read.packed * unpack_seconds_;
   if (read.packed > 0) reading.value /= 1 + engine_.column_share * static_cast<double>(std::min(tokens, kColumns) - 1);
   if (unpacking * reading.value > read.bytes) reading = {read.bytes / unpacking, kUnpackSpread};
   parts.add_roofline(CostTerm::kLinear, Limit::kWeights, calls, start,
-                     share_ * read.bytes, reading, share_ * traffic[KernelFamily::kLinear].value, peak,
+                     share_ * read.bytes, reading,
+                     share_ * (traffic[KernelFamily::kLinear].value - (1 - fill) * expert_operations(tokens)), peak,
                      {share_ * read.elements * tile_.value, tile_.spread});
   parts.add(CostTerm::kLinear, Limit::kLaunches, more.expert_calls, start.spread);
-  parts.add(CostTerm::kElementwise, Limit::kCompute, expert_row_seconds(tokens), kActivationSpread);
+  parts.add(CostTerm::kElementwise, Limit::kCompute, fill * expert_row_seconds(tokens), kActivationSpread);
   parts.add(CostTerm::kLinear, Limit::kLaunches, walk_.value > 0 ? walked_columns() * walk_.value : 0, walk_.spread);
   // Two norms are half of the element-wise kernels of a layer, beside a rotation and an activation.
   const double elementwise = engine_.norms_in_sums && deployment_.tensor_parallel > 1 ? 0.5 : 1;
@@ -230,8 +232,8 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
 }
 
 // Prompts are bound by arithmetic; short ones by the weights, which are read once for all of them.
-CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std::uint64_t batch,
-                                          double beside) const {
+CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std::uint64_t batch, double beside,
+                                          double fill) const {
   const std::uint64_t tokens = batch * residency.prompt;
   const StepTraffic traffic =
       step_traffic(shape_, types_, prompt_work(batch, tokens, residency.storage_heads, batch * residency.prefill));
@@ -240,7 +242,7 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
   Parts parts;
   parts.together = together_;
   if (!attention_only(shape_)) {
-    add_linears(parts, traffic, tokens, linear_bandwidth_, {prompt_share_ * linear_peak_.value, kPrefillSpread});
+    add_linears(parts, traffic, tokens, linear_bandwidth_, {prompt_share_ * linear_peak_.value, kPrefillSpread}, fill);
     parts.add(CostTerm::kElementwise, Limit::kCompute, activation_seconds(traffic, tokens), kPrefillSpread);
     add_links(parts, tokens);
   }
@@ -248,11 +250,11 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
   // A policy that looks at the probabilities of a prompt has q · k computed a second time.
   const double passes = residency.needs_probabilities ? 1.5 : 1;
   // A latent row is longer than k and v of a head: (rank + rope) + rank to (nope + rope) + v (arXiv:2405.04434, 2.1.2).
-  const double expanded =
-      shape_.latent() && engine_.expands_latent
-          ? static_cast<double>(shape_.latent_nope_dim + shape_.latent_rope_dim + shape_.latent_v_dim) /
-                (shape_.head_dim + shape_.v_head_dim)
-          : 1;
+  const double of_heads =
+      shape_.latent() ? static_cast<double>(shape_.latent_nope_dim + shape_.latent_rope_dim + shape_.latent_v_dim) /
+                            (shape_.head_dim + shape_.v_head_dim)
+                      : 1;
+  const double expanded = engine_.expands_latent ? of_heads : 1;
   // Logits and probabilities of 16 bits are each written and read once when attention is not fused.
   const double unfused = engine_.fused_attention ? 0
                                                  : 4.0 * 2 * layers * shape_.heads * static_cast<double>(tokens) *
@@ -270,11 +272,16 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
   const bool replayed = engine_.graphs && engine_.prompt_launch_us == 0;
   const double launch_us = engine_.prompt_launch_us > 0 ? engine_.prompt_launch_us : engine_.launch_us;
   if (!attention_only(shape_)) add_host(parts, batch, batch, replayed, launch_us, beside);
-  parts.least = least_seconds(traffic, tokens, 0, 0);  // blocks of queries share the rows that they read
+  StepTraffic least = traffic;  // blocks of queries share the rows that they read, by the shorter of both ways
+  Flops& attention = least.flops[static_cast<std::size_t>(KernelFamily::kAttention)];
+  attention = Flops(std::min(1.0, of_heads) * attention.value);
+  Flops& linear = least.flops[static_cast<std::size_t>(KernelFamily::kLinear)];
+  linear = Flops(linear.value - (1 - fill) * expert_operations(tokens));
+  parts.least = least_seconds(least, tokens, 0, 0);
   if (draft_) {
     // The host launches what drafts while the device still computes, once it has launched the target's kernels.
     const double ahead = std::max(0.0, parts.total() - launch_seconds(replayed ? 0 : launch_us));
-    parts.add_times(1, draft_->prefill_parts(draft_residency(residency), batch, ahead));
+    parts.add_times(1, draft_->prefill_parts(draft_residency(residency), batch, ahead, fill));
   }
   return parts;
 }
@@ -293,8 +300,9 @@ Estimate CostModel::estimate_of(const Parts& parts) {
   return e;
 }
 
-Estimate CostModel::prefill(const ResidencySummary& residency, std::uint64_t batch, double beside) const {
-  return estimate_of(prefill_parts(residency, of_a_group(batch), beside));
+Estimate CostModel::prefill(const ResidencySummary& residency, std::uint64_t batch, double beside,
+                            double fill) const {
+  return estimate_of(prefill_parts(residency, of_a_group(batch), beside, fill));
 }
 
 Estimate CostModel::step(const ResidencySummary& residency, std::uint64_t batch, double beside) const {

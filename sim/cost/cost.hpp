@@ -41,6 +41,7 @@ struct Estimate {
   CostTerm dominated_by = CostTerm::kLinear;  // what contributes most to the width
   double limit = 0;  // the shortest time, or the highest rate, that the datasheet allows; 0: not known
   double unmeasured = 0;  // share of the squared prior width that is a policy's kernels, which no measured row has
+  bool is_rate = false;   // else a time
 };
 
 // Normal quantiles: 80 % and 95 % of a distribution lie within 1.2816 and 1.9600 deviations.
@@ -150,8 +151,11 @@ class CostModel {
   }
   // A mean decode step of one layer by itself, without host and head: what a profile of a layer shows.
   [[nodiscard]] Estimate layer(const ResidencySummary& residency, std::uint64_t batch) const;
-  // Seconds that the prompts of `batch` sequences take together, up to their first tokens.
-  [[nodiscard]] Estimate prefill(const ResidencySummary& residency, std::uint64_t batch, double beside = 0) const;
+  // Seconds that the prompts of `batch` sequences take together, up to their first tokens. `fill`: of groups of devices
+  // that attend to sequences of their own, how many of these tokens there are where only the fullest has so many; they
+  // share the experts.
+  [[nodiscard]] Estimate prefill(const ResidencySummary& residency, std::uint64_t batch, double beside = 0,
+                                 double fill = 1) const;
   [[nodiscard]] MemoryLedger ledger(const ResidencySummary& residency, std::uint64_t batch) const;
   // Tokens that a sequence is longer by after a step, on average: 1 where none are drafted.
   [[nodiscard]] double tokens_a_step() const { return step_tokens().kept; }
@@ -197,7 +201,8 @@ class CostModel {
   [[nodiscard]] Rate rate(const Device& device, DeviceField field, double unit) const;
   [[nodiscard]] Parts parts_of(const ResidencySummary& residency, const StepTraffic& traffic, std::uint64_t batch,
                                StepTokens tokens, double beside) const;
-  [[nodiscard]] Parts prefill_parts(const ResidencySummary& residency, std::uint64_t batch, double beside) const;
+  [[nodiscard]] Parts prefill_parts(const ResidencySummary& residency, std::uint64_t batch, double beside,
+                                    double fill) const;
   static Estimate estimate_of(const Parts& parts);
   static double highest_peak(const Device& device, bool quantised);
   // What a decode step reads its weights and its cache at: the more of them there are, the fewer lie in a cache.
@@ -216,7 +221,8 @@ class CostModel {
   struct ReadWeights {
     double bytes = 0, elements = 0, packed = 0, routed = 0;  // routed: bytes of experts, as many as are expected
   };
-  [[nodiscard]] ReadWeights read_weights(const StepTraffic& traffic, std::uint64_t tokens) const;
+  // `fill` as of prefill().
+  [[nodiscard]] ReadWeights read_weights(const StepTraffic& traffic, std::uint64_t tokens, double fill = 1) const;
   // Launches of a model beside those of as many plain layers: experts, latent attention and states.
   struct MoreKernels {
     double products = 0, others = 0;
@@ -241,6 +247,7 @@ class CostModel {
   void set_experts(bool own_products, bool packed_as_is);
   [[nodiscard]] MoreKernels more_kernels() const;
   [[nodiscard]] double expert_row_seconds(std::uint64_t tokens) const;
+  [[nodiscard]] double expert_operations(std::uint64_t tokens) const;  // of routed experts
   // Of one sequence, under an engine that may keep what a layer's window no longer shows.
   [[nodiscard]] KvBytes allocated(const ResidencySummary& residency) const;
   [[nodiscard]] KvBytes allocated_for_tokens(const ResidencySummary& residency) const;
@@ -257,7 +264,8 @@ class CostModel {
   [[nodiscard]] std::optional<StatePages> state_pages() const;
   [[nodiscard]] double allocated_states() const;  // bytes of one sequence on one device, in whole pages
   [[nodiscard]] double state_products() const;  // of one layer, beside the two that a layer of attention has there
-  void add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading, Rate peak) const;
+  void add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading, Rate peak,
+                   double fill = 1) const;
   void set_links(const Device& device);
   void add_links(Parts& parts, std::uint64_t tokens) const;
   void set_exchange(const Device& device);

@@ -56,4 +56,10 @@ double CostModel::expert_row_seconds(std::uint64_t tokens) const {
   return rows * shape_.routed_width() * kActivationBytes * kRowPasses / linear_bandwidth_.value;
 }
 
+double CostModel::expert_operations(std::uint64_t tokens) const {
+  if (shape_.experts == 0) return 0;
+  return 2.0 * static_cast<double>(tokens * shape_.expert_layers() * shape_.experts_per_token) *
+         static_cast<double>(expert_parameters(shape_));
+}
+
 }  // namespace kvroof

@@ -12,8 +12,8 @@ constexpr double kMostCached = 256.0 * (1 << 20);
 }  // namespace
 
 double possible(const Estimate& e, double x) {
-  if (!(e.limit > 0) || e.limit == e.value) return x;
-  return e.limit < e.value ? std::max(x, e.limit) : std::min(x, e.limit);
+  if (!(e.limit > 0)) return x;
+  return e.is_rate ? std::min(x, e.limit) : std::max(x, e.limit);
 }
 
 // Operations a second of dense products in 16 bits and more; with quantised weights, in any type.

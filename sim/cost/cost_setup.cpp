@@ -115,14 +115,17 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
 }
 
 // Bytes of weights on the stage that has most of them, of `all`: layers are shared out whole, the first stage has the
-// embedding and the last one the head, and where layers do not divide evenly other stages have one more.
+// embedding and the last one the head, and where layers do not divide evenly other stages have one more, as long as
+// there are others.
 double CostModel::fullest_stage(double all) const {
   if (deployment_.stages == 1) return all;
   const double end = deployment_.weights.head_bits / 8 * static_cast<double>(head_parameters(shape_));
   const double layers = all - (shape_.tied_head ? 1 : 2) * end;
   const std::uint32_t all_layers = shape_.mixers();
   const double least = all_layers / deployment_.stages, most = (all_layers - 1) / deployment_.stages + 1;
-  return std::max(layers * most / all_layers, layers * least / all_layers + end);
+  const std::uint32_t longer = all_layers % deployment_.stages;
+  const bool end_is_longer = longer + 2 > deployment_.stages && longer > 0;
+  return std::max(layers * most / all_layers + (end_is_longer ? end : 0), layers * least / all_layers + end);
 }
 
 // Weights: what keeps enough bytes under way, else a share of the bandwidth.

@@ -89,6 +89,7 @@ struct EngineProfile {
   double second_shot_us = 0;       // over links, a sum in two parts starts later than one where all read all; 0: a ring
   double largest_batch = 1e9;      // sequences that its scheduler takes at once
   double prompts_ahead = 3;        // of a closed loop, before one's own: clients finish, and ask again, in groups
+  bool settles_ahead = false;      // a step is settled when the one before begins: who comes meanwhile waits for both
   double waited_steps = 1.5;       // of answers, between a request's place in a batch and its first token
   double prompt_chunk = 1e9;       // tokens of a prompt that are computed at once
 

@@ -51,6 +51,7 @@ constexpr Field kFields[] = {
     {"expands_latent", &P::expands_latent, 0, 1},
     {"admits_by_prompt", &P::admits_by_prompt, 0, 1},
     {"prompts_first", &P::prompts_first, 0, 1},
+    {"settles_ahead", &P::settles_ahead, 0, 1},
     {"prompts_together", &P::prompts_together, 0, 1},
     {"evicts_after_prompt", &P::evicts_after_prompt, 0, 1},
     {"launch_us", &P::launch_us, 0, kSecond},

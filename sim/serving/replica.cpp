@@ -10,8 +10,6 @@ namespace kvroof {
 
 // Where an engine states nothing, as many tokens as the analytic model of loops takes (docs/method.md).
 constexpr double kStepTokens = 8192;
-// A request waits for half a step on average, and its first token for the step that computes it; more is settled ahead.
-constexpr double kWaitedSteps = 1.5;
 
 SchedulerLimits scheduler_limits(const EngineProfile& engine) {
   SchedulerLimits limits;
@@ -19,7 +17,7 @@ SchedulerLimits scheduler_limits(const EngineProfile& engine) {
   limits.step_tokens = static_cast<std::uint32_t>(std::min(engine.prompt_chunk, kStepTokens));
   limits.prompts_first = engine.prompts_first;
   limits.admits_by_prompt = engine.admits_by_prompt;
-  limits.one_ahead = engine.waited_steps >= kWaitedSteps + 1;
+  limits.one_ahead = engine.settles_ahead;
   limits.arrival_seconds = engine.arrival_us * 1e-6;
   return limits;
 }
@@ -106,13 +104,16 @@ std::uint64_t Replica::size_of(std::uint32_t batch) const {
 
 bool Replica::runs(std::uint32_t batch) const { return size_of(batch) > 0; }
 
-double Replica::settle_step(std::uint32_t batch, double now, double seen_until) {
+Replica::SettledStep Replica::settle_step(std::uint32_t batch, double now, double seen_until) {
   take_joined(batch, seen_until);
   admit(batch, seen_until);
   make_room(batch);
-  if (runs(batch)) return seconds_of(batch, now);
+  if (runs(batch)) {
+    settle(batch, now);
+    return {true, settled_.prompt_tokens};
+  }
   full_ = full_ || (!queue_.empty() && queued_at(queue_.front()) <= now);
-  return 0;
+  return {};
 }
 
 double Replica::cache_of(const Sequence& sequence) const {
@@ -238,12 +239,13 @@ void Replica::settle_prompts(std::uint32_t batch) {
   }
 }
 
-double Replica::seconds_of(std::uint32_t batch, double now) {
+void Replica::settle(std::uint32_t batch, double now) {
   const auto prompt_here = [&](const Sequence& s) { return s.batch == batch && !s.decodes(); };
   const bool only_prompts = limits_.prompts_first && std::ranges::any_of(running_, prompt_here);
   settle_prompts(batch);
-  std::vector<Decoding> sequences;
-  std::vector<PromptPart> prompts;
+  settled_.sequences.clear();
+  settled_.prompts.clear();
+  settled_.prompt_tokens = 0;
   for (Sequence& s : running_) {
     if (s.batch != batch) continue;
     s.waits = only_prompts && s.decodes();
@@ -252,10 +254,17 @@ double Replica::seconds_of(std::uint32_t batch, double now) {
       served.placed = now;
       served.cached = s.computed;
     }
-    if (s.part > 0) prompts.push_back({s.computed, s.computed + s.part});
-    if (s.decodes() && !s.waits) sequences.push_back({served.request.prompt, s.generated});
+    if (s.part > 0) settled_.prompts.push_back({s.computed, s.computed + s.part});
+    if (s.decodes() && !s.waits) settled_.sequences.push_back({served.request.prompt, s.generated});
+    settled_.prompt_tokens += s.part;
   }
-  const double seconds = costs_.step_seconds(sequences, prompts) + settle_prefixes();
+  settled_.prefix_seconds = settle_prefixes();
+}
+
+double Replica::settled_seconds(std::uint64_t prompt_tokens, std::size_t groups) const {
+  const double own = static_cast<double>(settled_.prompt_tokens) * static_cast<double>(groups);
+  const double fill = own > 0 ? static_cast<double>(prompt_tokens) / own : 1;
+  const double seconds = costs_.step_seconds(settled_.sequences, settled_.prompts, fill) + settled_.prefix_seconds;
   check(seconds > 0 && std::isfinite(seconds), "a step takes time");
   return seconds;
 }

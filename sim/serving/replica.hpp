@@ -86,8 +86,14 @@ class Replica {
   [[nodiscard]] std::optional<double> next_taken() const;
   // Whether the batch has sequences.
   [[nodiscard]] bool runs(std::uint32_t batch) const;
-  // What a step of the batch that begins now computes, with those who came until then; its seconds. 0: nothing.
-  [[nodiscard]] double settle_step(std::uint32_t batch, double now, double seen_until);
+  // What a step of the batch that begins now computes, with those who came until then.
+  struct SettledStep {
+    bool runs = false;  // else there is nothing to do
+    std::uint64_t prompt_tokens = 0;
+  };
+  [[nodiscard]] SettledStep settle_step(std::uint32_t batch, double now, double seen_until);
+  // Of the step that was settled last; `prompt_tokens` are those of all `groups` of the server.
+  [[nodiscard]] double settled_seconds(std::uint64_t prompt_tokens, std::size_t groups) const;
   // The step takes so many seconds, also where nothing was settled and others' sequences are waited for.
   void count_step(double seconds);
   // The requests that are finished with the step of the batch.
@@ -180,7 +186,7 @@ class Replica {
   // Tokens of a step beside those of answers.
   [[nodiscard]] std::uint64_t prompt_tokens(std::uint32_t batch) const;
   void settle_prompts(std::uint32_t batch);
-  [[nodiscard]] double seconds_of(std::uint32_t batch, double now);
+  void settle(std::uint32_t batch, double now);
   [[nodiscard]] std::uint32_t tokens_of_step(Sequence& sequence);
 
   const ServingCosts& costs_;
@@ -192,6 +198,13 @@ class Replica {
   std::vector<Sequence> running_;  // in the order in which they got their places
   std::vector<Sequence> joining_;  // whose caches are there, until a step takes them
   std::vector<Sequence> leaving_;  // whose answers go on elsewhere, until another server has their caches
+  // Of the step that was settled last.
+  struct {
+    std::vector<Decoding> sequences;
+    std::vector<PromptPart> prompts;
+    std::uint64_t prompt_tokens = 0;
+    double prefix_seconds = 0;
+  } settled_;
   std::size_t expected_ = 0;       // have places and do not run yet
   std::size_t held_ = 0;           // caches in memory whose sequences do not run: of expected and of leaving ones
   double held_bytes_ = 0;

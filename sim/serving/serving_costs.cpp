@@ -151,7 +151,8 @@ LayerCounts DeploymentCosts::part_counts(const PromptPart& part) const {
 }
 
 // Parts of prompts pass together: weights are read and kernels start once, and what is computed is the sum of all.
-double DeploymentCosts::prompt_seconds(std::span<const PromptPart> prompts, double answers) const {
+double DeploymentCosts::prompt_seconds(std::span<const PromptPart> prompts, double answers,
+                                       double fill) const {
   std::uint32_t longest = 0;
   std::uint64_t tokens = 0;
   LayerCounts counts;
@@ -163,22 +164,23 @@ double DeploymentCosts::prompt_seconds(std::span<const PromptPart> prompts, doub
   ResidencySummary mean = profiles_[profile_of(longest)].mean;
   mean.prompt = static_cast<std::uint32_t>((tokens + prompts.size() - 1) / prompts.size());
   mean.prefill = nearest_mean(counts, prompts.size());
-  return reading_.prompt(cost_.prefill(mean, prompts.size() * groups(), answers));
+  return reading_.prompt(cost_.prefill(mean, prompts.size() * groups(), answers, fill));
 }
 
 double DeploymentCosts::start_seconds(double answers) const {
   return reading_.prompt(cost_.prefill(profiles_.front().mean, groups(), answers));
 }
 
-double DeploymentCosts::step_seconds(std::span<const Decoding> sequences, std::span<const PromptPart> prompts) const {
-  if (sequences.empty()) return prompt_seconds(prompts, 0);
+double DeploymentCosts::step_seconds(std::span<const Decoding> sequences, std::span<const PromptPart> prompts,
+                                     double fill) const {
+  if (sequences.empty()) return prompt_seconds(prompts, 0, fill);
   const ResidencySummary mean = summary_of(sequences);
   const std::uint64_t passing = sequences.size() * groups();
   const double alone = reading_.step(cost_.step(mean, passing));
   if (prompts.empty()) return alone;
   // Answers and parts of prompts pass together, so that weights are read and kernels start once: what the shortest
   // part takes is in the answers' step.
-  const double beside = std::max(0.0, prompt_seconds(prompts, alone) - start_seconds(alone));
+  const double beside = std::max(0.0, prompt_seconds(prompts, alone, fill) - start_seconds(alone));
   return reading_.step(cost_.step(mean, passing, beside)) + beside;
 }
 

@@ -26,9 +26,10 @@ class ServingCosts {
   virtual ~ServingCosts() = default;
 
   // Seconds of a step, through all stages, that makes one token more of each sequence and computes those parts of
-  // prompts. Not both are empty.
-  [[nodiscard]] virtual double step_seconds(std::span<const Decoding> sequences,
-                                            std::span<const PromptPart> prompts) const = 0;
+  // prompts. Not both are empty. `fill`: where groups of devices share experts, how many tokens of prompts all of them
+  // have, as a share of those that they would have if each had so many.
+  [[nodiscard]] virtual double step_seconds(std::span<const Decoding> sequences, std::span<const PromptPart> prompts,
+                                            double fill = 1) const = 0;
   // Bytes of one device that the sequence's cache takes, with what the policy keeps beside it.
   [[nodiscard]] virtual double cache_bytes(const Decoding& sequence) const = 0;
   // Bytes of one device that another server needs of a sequence whose prompt is computed here.
@@ -61,15 +62,15 @@ struct TimeReading {
   Of prompt = [](const Estimate& e) { return e.value; };
 };
 
-// The costs of one deployment, of a batch of one of its groups of devices: the others are taken to have as many. A
-// sequence takes the profile of the length that is nearest to its prompt.
+// The costs of one deployment, of a batch of one of its groups of devices: the others are taken to have as many
+// answers. A sequence takes the profile of the length that is nearest to its prompt.
 class DeploymentCosts : public ServingCosts {
  public:
   // Profiles in the order of their lengths, at least one.
   DeploymentCosts(const CostModel& cost, std::span<const LengthProfile> profiles, TimeReading reading);
 
-  [[nodiscard]] double step_seconds(std::span<const Decoding> sequences,
-                                    std::span<const PromptPart> prompts) const override;
+  [[nodiscard]] double step_seconds(std::span<const Decoding> sequences, std::span<const PromptPart> prompts,
+                                    double fill = 1) const override;
   [[nodiscard]] double cache_bytes(const Decoding& sequence) const override;
   // The rows that are left after the prompt, without what pages leave empty, and the policy's state of them.
   [[nodiscard]] double moved_bytes(std::uint32_t prompt) const override;
@@ -86,7 +87,7 @@ class DeploymentCosts : public ServingCosts {
   [[nodiscard]] LayerCounts part_counts(const PromptPart& part) const;
   // What the shortest prompt takes: reading weights and starting kernels.
   [[nodiscard]] double start_seconds(double answers) const;
-  [[nodiscard]] double prompt_seconds(std::span<const PromptPart> prompts, double answers) const;
+  [[nodiscard]] double prompt_seconds(std::span<const PromptPart> prompts, double answers, double fill) const;
 
   const CostModel& cost_;
   std::span<const LengthProfile> profiles_;

@@ -81,7 +81,9 @@ TEST_CASE("memory has room for the fullest stage: whole layers, and a head or an
   const double all = static_cast<double>(ledger(1).weights.value), end = 2.0 * 128256 * 8192;
   const double layer = (all - 2 * end) / 80;
   CHECK(static_cast<double>(ledger(4).weights.value) == Approx(20 * layer + end));
-  CHECK(static_cast<double>(ledger(3).weights.value) == Approx(26 * layer + end));
+  // Two of three stages have a layer more, and so one with the embedding or the head; 39 of 41 may lie between these.
+  CHECK(static_cast<double>(ledger(3).weights.value) == Approx(27 * layer + end));
+  CHECK(static_cast<double>(ledger(41).weights.value) == Approx(std::max(2 * layer, layer + end)));
   CHECK(static_cast<double>(ledger(79).weights.value) == Approx(std::max(2 * layer, layer + end)));
   CHECK(ledger(79).kv_allocated.value == Approx(2 * static_cast<double>(ledger(1).kv_allocated.value) / 80));
 }

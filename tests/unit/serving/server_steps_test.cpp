@@ -29,10 +29,10 @@ ServingOutcome outcome_of(const ServingCosts& costs, const SchedulerLimits& limi
 class NotingCosts : public HandCosts {
  public:
   using HandCosts::HandCosts;
-  [[nodiscard]] double step_seconds(std::span<const Decoding> sequences,
-                                    std::span<const PromptPart> prompts) const override {
+  [[nodiscard]] double step_seconds(std::span<const Decoding> sequences, std::span<const PromptPart> prompts,
+                                    double fill = 1) const override {
     ++steps[sequences.size() + prompts.size()];
-    return HandCosts::step_seconds(sequences, prompts);
+    return HandCosts::step_seconds(sequences, prompts, fill);
   }
   mutable std::map<std::size_t, int> steps;  // by sequences
 };

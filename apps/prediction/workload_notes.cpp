@@ -1,0 +1,118 @@
+// What answers about a workload must say beside their numbers.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "apps/prediction/layouts.hpp"
+#include "apps/prediction/speculation.hpp"
+#include "apps/prediction/workload.hpp"
+#include "sim/core/suggest.hpp"
+
+namespace kvroof {
+namespace {
+
+// Types of the cache that the engine is not known to have.
+std::string assumed_cache(const WorkloadRequest& request) {
+  if (!request.engine || request.engine->cache_types.empty()) return {};
+  const auto& known = request.engine->cache_types;
+  for (const PolicySpec& point : request.points) {
+    if (!point.kv || point.kv->bits() >= 16) continue;
+    const std::string name(name_of(*point.kv));
+    if (std::ranges::find(known, name) != known.end()) continue;
+    return fmt::format("--kv {}: {} is known to have a cache in {}; that it had this one is assumed", name,
+                       request.engine->name, join(known));
+  }
+  return {};
+}
+
+// Types of weights that a board does not multiply.
+std::string assumed_weights(const WorkloadRequest& request, std::span<const Device* const> devices) {
+  if (!request.engine || request.is_own_engine()) return {};
+  constexpr std::size_t kNamed = 3;
+  for (const Deployment& deployment : request.deployments) {
+    if (!deployment.weights.peak) continue;
+    std::vector<std::string> without;
+    for (const Device* device : devices) {
+      if (!device->fact(*deployment.weights.peak)) without.push_back(device->name);
+    }
+    if (without.empty()) continue;
+    const std::size_t more = without.size() - std::min(kNamed, without.size());
+    without.resize(without.size() - more);
+    return fmt::format("weights in {} on {}{}: this hardware multiplies no such numbers; they are taken to be unpacked "
+                       "to 16 bits, and that {} does so there is assumed",
+                       deployment.weights.name, join(without), more > 0 ? fmt::format(" and {} more", more) : "",
+                       request.engine->name);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::string> one_token_notes(const WorkloadRequest& request) {
+  if (request.output > 1) return {};
+  return {"an answer of one token is made by its prompt: times per token and tokens/s are of the step that would make "
+          "a second one, and under load of whole requests"};
+}
+
+std::vector<std::string> workload_notes(const WorkloadRequest& request, std::span<const Device* const> devices) {
+  std::vector<std::string> notes = layout_notes(request, devices);
+  if (!request.trace) {
+    notes.emplace_back(
+        "what the policy holds comes from synthetic attention, which fills budgets as a model's does; --trace takes "
+        "it from a recorded run");
+  }
+  if (!request.left_out.empty()) {
+    notes.push_back(fmt::format("left out, for the model cannot be spread so: {}", fmt::join(request.left_out, "; ")));
+  }
+  if (!request.stored_format.empty()) {
+    notes.push_back(request.keeps_stored
+                        ? fmt::format("weights are taken in {}, as this checkpoint is stored; --dtype bf16 is without "
+                                      "that", request.stored_format)
+                        : fmt::format("this checkpoint is stored in {0}; kvroof's own engine runs it in 16 bits, and "
+                                      "--engine vllm or another, or --dtype {0}, keeps them", request.stored_format));
+  }
+  if (request.halved) {
+    notes.push_back(fmt::format("this checkpoint is stored in 32 bits, of which {} makes 16 unless it is told "
+                                "otherwise; --dtype f32 keeps them", request.engine->name));
+  }
+  if (std::string note = assumed_cache(request); !note.empty()) notes.push_back(std::move(note));
+  if (std::string note = assumed_weights(request, devices); !note.empty()) notes.push_back(std::move(note));
+  const auto any_point = [&](auto holds) {
+    return std::any_of(request.points.begin(), request.points.end(), holds);
+  };
+  const bool evicts = any_point([](const PolicySpec& point) { return point.name != "full"; });
+  if (evicts || any_point([](const PolicySpec& point) { return point.kv && point.kv->bits() < 16; })) {
+    notes.emplace_back("what a smaller cache costs in quality is not in these numbers: `kvroof replay` and `kvroof "
+                       "eval` measure it on a model that you have");
+  }
+  for (const PolicySpec& point : request.points) {
+    const double share = 100 * point.budget.value / request.prompt;
+    if (!policy_info(point.name).takes_budget || point.budget.kind != Budget::Kind::kTokens || share >= 5) continue;
+    notes.push_back(fmt::format("{}: a whole number is tokens, {:.2g} % of the prompt; a share is written 0.5 or 50%",
+                                point.text(), share));
+  }
+  if (evicts && !request.is_own_engine() && !request.engine->on_cpu) {
+    notes.push_back(fmt::format("--engine {} says how work is launched; that it can evict is assumed, and what the "
+                                "policy itself launches, reads and holds is added", request.engine->name));
+  }
+  const ModelShape& model = request.model;
+  const auto [prompt, output] = request.longest;
+  if (model.max_positions > 0 && std::uint64_t{prompt} + output > model.max_positions) {
+    notes.push_back(fmt::format("{} + {} tokens are more than the {} positions that {} was made for; time and memory "
+                                "do not depend on that, answers do",
+                                prompt, output, model.max_positions, model.name));
+  }
+  for (const PolicySpec& point : request.points) {
+    const PolicyInfo& info = policy_info(point.name);
+    if (info.takes_budget || info.traits(point).capacities != Capacities::kByHead) continue;
+    notes.push_back(fmt::format(
+        "{} has no budget: what it holds is taken as the recorded share of all tokens, so record at the lengths that "
+        "are asked about",
+        point.name));
+  }
+  for (std::string& note : speculation_notes(request.deployments)) notes.push_back(std::move(note));
+  return notes;
+}
+
+}  // namespace kvroof
