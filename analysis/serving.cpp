@@ -180,8 +180,7 @@ Estimate Server::prompts(double count, double answers) const {
     const double most_of_a_group = expected_fullest(static_cast<std::uint32_t>(together), groups);
     const double least = std::floor(most_of_a_group), more = most_of_a_group - least;
     const auto even = [&](double of_each) {
-      return cost_.prefill(mean_, static_cast<std::uint64_t>(of_each) * groups, answers,
-                           together / (of_each * groups));
+      return cost_.prefill_of_groups(mean_, static_cast<std::uint64_t>(of_each), together / (of_each * groups), answers);
     };
     return more > 0 ? sum(scaled(even(least), 1 - more), scaled(even(least + 1), more)) : even(least);
   };

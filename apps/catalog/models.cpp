@@ -163,6 +163,9 @@ std::string not_supported(const std::string& name, const ModelShape& s) {
     return fmt::format("running {}: only its sizes are known", part);
   }
   if (!runs_family(s.family)) return fmt::format("running model_type {}: only its sizes are known", s.family);
+  if (const std::string part = unnamed_part(s); !part.empty()) {
+    return fmt::format("running model_type {} with {}: only its sizes are known", s.family, part);
+  }
   const auto stored = stored_format(name, s);
   if (!stored || !stored->quantised() || stored->name == "fp8" || stored->name == "mxfp4") return {};
   return fmt::format("running weights in {}: only their sizes are known", stored->name);

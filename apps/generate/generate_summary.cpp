@@ -93,6 +93,7 @@ void add_totals(nlohmann::json& json, const SessionResult& result, const std::op
   json["kv_resident_bytes"] = result.last_usage.resident_bytes;
   json["kv_peak_bytes"] = result.last_usage.peak_resident_bytes;
   json["kv_allocated_bytes"] = result.last_usage.allocated_bytes;
+  json["state_bytes"] = result.last_usage.state_bytes;
   json["kv_allocated_peak_bytes"] = result.last_usage.peak_bytes;
   for (std::size_t i = 0; i < kCauses; ++i) {
     json["prefill_bytes"][std::string(kCauseNames[i])] = result.prefill_bytes.bytes[i];
@@ -125,6 +126,7 @@ void print_summary(const RunFacts& facts, const SessionResult& result, const std
   say("KV rows {} resident, {} at their peak; memory for them {} allocated, {} at its peak\n",
       bytes_text(kv.resident_bytes), bytes_text(kv.peak_resident_bytes), bytes_text(kv.allocated_bytes),
       bytes_text(kv.peak_bytes));
+  if (kv.state_bytes > 0) say("states of layers without a cache {}\n", bytes_text(kv.state_bytes));
   if (result.decoded_tokens > 0) print_bytes_per_token(result);
   if (speed) {
     say(

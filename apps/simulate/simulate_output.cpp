@@ -154,6 +154,18 @@ std::string too_short(const SimulateRequest& r, const SimulatedRow& row) {
                      r.drawn ? fmt::format(" (--count {:.0f})", std::ceil(wanted / 1000) * 1000) : "");
 }
 
+// Clients whose requests are all alike come back together, so that groups never fall out of step; empty: they do.
+std::string in_step(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
+  const auto grouped = [](const SimulatedRow& row) { return row.deployment->data_parallel > 1; };
+  const auto alike = [&](const Request& a) {
+    return a.prompt == r.requests.front().prompt && a.output == r.requests.front().output;
+  };
+  if (r.clients < 2 || std::ranges::none_of(rows, grouped) || !std::ranges::all_of(r.requests, alike)) return {};
+  return fmt::format("requests are all alike, so that groups compute the prompts of {} clients in the same steps for "
+                     "as long as they ask; lengths that vary{} drive groups apart, and each then waits for the prompts "
+                     "of all others", r.clients, r.drawn ? " (--spread 0.3)" : "");
+}
+
 std::vector<std::string> notes_of(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
   std::vector<std::string> notes = {fmt::format(
       "{}{}", r.requests_text,
@@ -185,6 +197,7 @@ std::vector<std::string> notes_of(const SimulateRequest& r, const std::vector<Si
   std::vector<const Device*> devices;
   for (const SimulatedRow& row : rows) devices.push_back(row.device);
   for (std::string& note : workload_notes(r.workload, devices)) notes.push_back(std::move(note));
+  if (std::string note = in_step(r, rows); !note.empty()) notes.push_back(std::move(note));
   for (std::string& note : transfer_notes(r, rows)) notes.push_back(std::move(note));
   for (std::string& note : prefix_notes(r, rows)) notes.push_back(std::move(note));
   for (const SimulatedRow& row : rows) devices.push_back(row.prefill_device);

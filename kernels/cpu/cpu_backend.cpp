@@ -367,6 +367,7 @@ KvUsage CpuBackend::kv_usage() const {
       }
       usage.allocated_bytes += state.cache.allocated_bytes();
     }
+    for (const HeldState& state : sequence.states) usage.state_bytes += state.bytes();
   }
   peaks_.fill(usage);
   return usage;

@@ -107,11 +107,11 @@ void StateLayer::apply_delta_rule(const StateWeights& w, std::span<const StatePa
     longest = std::max(longest, part.count);
     part.held->matrices.resize(state_elements(shape_.state));
   }
-  for (std::size_t first = 0; first < longest; first += kStatePiece) {
+  for (std::size_t first = 0; first < longest; first += kStateChunk) {
     ops_.for_each(parts.size() * heads, [&](std::size_t task) {
       const StatePart& part = parts[task / heads];
       if (first >= part.count) return;
-      pass_head(w, {part.held, part.first + first, std::min(kStatePiece, part.count - first)}, task % heads);
+      pass_head(w, {part.held, part.first + first, std::min<std::size_t>(kStateChunk, part.count - first)}, task % heads);
     });
   }
 }
@@ -158,8 +158,8 @@ void StateLayer::run(const StateWeights& w, std::span<const float> in, std::span
     make_gated(tokens);
   }
   for (const StatePart& part : parts) {
-    const std::size_t pieces = (part.count + kStatePiece - 1) / kStatePiece;
-    const std::size_t reads = pieces - (part.held->rows.empty() ? 1 : 0);
+    const std::size_t pieces = (part.count + kStateChunk - 1) / kStateChunk;
+    const std::size_t reads = pieces - (part.held->empty() ? 1 : 0);
     StateLayers floats = s;
     floats.type = DType::kF32;
     counters.add(Cause::kActivations, (pieces + reads) * state_bytes(floats, shape_.hidden, DType::kF32));

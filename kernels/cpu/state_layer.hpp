@@ -15,6 +15,9 @@ namespace kvroof {
 struct HeldState {
   std::vector<float> rows;      // [convolution − 1, channels] that the convolution ran over last, the oldest first
   std::vector<float> matrices;  // [heads, key_dim, value_dim]
+
+  [[nodiscard]] bool empty() const { return rows.empty() && matrices.empty(); }
+  [[nodiscard]] std::uint64_t bytes() const { return (rows.capacity() + matrices.capacity()) * sizeof(float); }
 };
 
 // Rows [first, first + count) of a pass are neighbours in a sequence.
@@ -30,7 +33,7 @@ class StateLayer {
                                              ops_(ops) {}
 
   // out [tokens, hidden] of in [tokens, hidden]; every token changes its sequence's state and reads it. States count as
-  // activations: read and written once in each kStatePiece tokens.
+  // activations: read and written once in each kStateChunk tokens.
   void run(const StateWeights& w, std::span<const float> in, std::span<const StatePart> parts, std::span<float> out);
 
  private:
@@ -49,8 +52,5 @@ class StateLayer {
   std::vector<float> read_;       // [tokens, values]: what heads read of their matrices
   std::vector<float> taps_;       // [convolution, channels]
 };
-
-// Tokens of a prompt between which a state passes memory.
-inline constexpr std::size_t kStatePiece = 64;
 
 }  // namespace kvroof

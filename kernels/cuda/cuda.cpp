@@ -39,6 +39,10 @@ std::optional<std::string> cuda_model_problem(const ModelConfig& config, DType w
   }
   const StateLayers& states = shape.state;
   if (states.key_dim > cuda::kMostStateKeys) return fmt::format("states of keys of {} elements", states.key_dim);
+  if (states.layers > 0 && (shape.norms_per_layer != 2 || shape.latent() ||
+                            config.options.residual != ResidualOrder::kSequential)) {
+    return "layers that hold a state beside latent attention, parallel residuals or other than two norms a layer";
+  }
   if (shape.experts > 0 && config.options.residual == ResidualOrder::kParallel) return "experts beside attention";
   if (shape.experts > cuda::kMostExperts) return fmt::format("mixtures of {} experts", shape.experts);
   const auto fits = [&](std::uint32_t size, std::uint32_t most) {

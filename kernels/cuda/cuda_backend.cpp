@@ -364,6 +364,7 @@ KvUsage CudaBackend::kv_usage() const {
       usage.resident_bytes += rows * row_bytes();
       usage.allocated_bytes += state.cache.bytes();
     }
+    usage.state_bytes += sequence.states.bytes();
   }
   peaks_.fill(usage);
   return usage;

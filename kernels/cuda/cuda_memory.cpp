@@ -34,7 +34,8 @@ Error CudaBackend::refused_prompt(const OutOfDeviceMemory& refused, const Sequen
   const std::uint64_t storage_heads = sequence.layers[0].policy.storage_heads();
   std::uint64_t of_pass = forward_->token_bytes() + storage_heads * format_.slot_bytes();
   if (device_policy_ && device_policy_->keeps_scores()) of_pass += sizeof(float) * shape().heads;  // log-sums
-  const std::uint64_t room = refused.free + held;
+  std::uint64_t room = refused.free + held;
+  if (sequence.states.bytes() == 0) room -= std::min(room, held_state_floats(shape()) * sizeof(float));
   const std::uint64_t bounded = std::min(room, forward_->library_bytes(sequence.prompt));
   const std::uint64_t fits = (room - bounded) / (needed / sequence.prompt + of_pass);
   const std::size_t before = sequences_.size() - 1;

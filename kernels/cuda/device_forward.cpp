@@ -56,9 +56,6 @@ DeviceForward::DeviceForward(Stream& stream, Launches& launches, const DeviceMod
       library_linear_(stream, library, linear),
       column_parts_(stream, multiprocessors) {
   const ModelShape& shape = model.host().config.shape;
-  check(shape.state.layers == 0 || (shape.norms_per_layer == 2 && !shape.latent() &&
-                                    model.host().config.options.residual == ResidualOrder::kSequential),
-        "layers that hold a state stand where attention does");
   check(model.host().config.options.residual_scale == 1 || (shape.experts == 0 && shape.norms_per_layer <= 2),
         "a scaled residual has neither experts nor norms of what is added");
   const std::vector<unsigned> zeros(shape.heads + std::size_t{2} * shape.kv_heads);

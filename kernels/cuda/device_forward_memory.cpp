@@ -7,7 +7,8 @@ namespace kvroof::cuda {
 
 std::uint64_t DeviceForward::library_bytes(std::uint32_t tokens) const {
   const ModelShape& shape = model_.host().config.shape;
-  const std::uint32_t widest = std::max({shape.hidden, shape.ffn, shape.heads * shape.v_head_dim});
+  const auto states = static_cast<std::uint32_t>(shape.state.values());
+  const std::uint32_t widest = std::max({shape.hidden, shape.ffn, shape.heads * shape.v_head_dim, states});
   return library_linear_.most_bytes(tokens, widest, shape.ffn);
 }
 

@@ -34,6 +34,7 @@ struct KvUsage {
   std::uint64_t peak_resident_bytes = 0;  // largest so far; the layer whose prompt is computed holds all of it
   std::uint64_t allocated_bytes = 0;      // memory that caches and prompt buffer own
   std::uint64_t peak_bytes = 0;           // largest allocated_bytes so far
+  std::uint64_t state_bytes = 0;          // memory of layers that hold a state in place of a cache, beside these
 };
 
 // Which kernels make products of weights with many vectors.

@@ -78,7 +78,7 @@ void locate_elements(const StoredTensor& stored, const StoredTensor* scales, con
     at.step = block.step;
     if (block.transposed) {
       at.col = block.col;
-      at.cols = (cols - block.col + block.step - 1) / block.step;
+      at.cols = std::min((cols - block.col + block.step - 1) / block.step, block.rows - block.to);
     }
     if (binding.transposed) {
       at = {.file = stored.file, .tensor = stored.info, .rows = rows, .col = block.from, .cols = block.count,

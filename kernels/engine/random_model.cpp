@@ -34,6 +34,11 @@ Model random_model(ModelConfig config, DType type, std::uint64_t seed) {
     throw usage_error(fmt::format("{}: the engine runs no model of family {}", config.shape.name, config.shape.family))
         .note("`kvroof plan` predicts models that cannot be run");
   }
+  if (const std::string part = unnamed_part(config.shape); !part.empty()) {
+    throw usage_error(fmt::format("{}: the engine runs no model of family {} with {}", config.shape.name,
+                                  config.shape.family, part))
+        .note("`kvroof plan` predicts models that cannot be run");
+  }
   Model model;
   model.name = config.shape.name;
   model.type = type;

@@ -43,8 +43,9 @@ constexpr std::array kFamilies = {
     WeightFamily{"granite", kModel, bind_llama},
     WeightFamily{"helium", kModel, bind_llama},
     WeightFamily{"internlm3", kModel, bind_llama},
-    WeightFamily{"lfm2", kModel, bind_lfm2},
-    WeightFamily{"lfm2_moe", kModel, bind_lfm2},
+    WeightFamily{.model_type = "lfm2", .prefixes = kModel, .bind = bind_lfm2, .state = StateKind::kShortConvolution},
+    WeightFamily{.model_type = "lfm2_moe", .prefixes = kModel, .bind = bind_lfm2,
+                 .state = StateKind::kShortConvolution},
     WeightFamily{"llama", kModel, bind_llama},
     WeightFamily{.model_type = "minimax_m2", .prefixes = kModel, .bind = bind_minimax_m2, .draft_layers = true},
     WeightFamily{"mistral", kModel, bind_llama},
@@ -59,10 +60,13 @@ constexpr std::array kFamilies = {
     WeightFamily{"qwen2", kModel, bind_llama},
     WeightFamily{"qwen2_moe", kModel, bind_llama},
     WeightFamily{"qwen3", kModel, bind_llama},
-    WeightFamily{.model_type = "qwen3_5_moe_text", .prefixes = kModel, .bind = bind_qwen3_5, .drafter = "mtp."},
-    WeightFamily{.model_type = "qwen3_5_text", .prefixes = kModel, .bind = bind_qwen3_5, .drafter = "mtp."},
+    WeightFamily{.model_type = "qwen3_5_moe_text", .prefixes = kModel, .bind = bind_qwen3_5, .drafter = "mtp.",
+                 .state = StateKind::kGatedDelta, .attention_gate = true},
+    WeightFamily{.model_type = "qwen3_5_text", .prefixes = kModel, .bind = bind_qwen3_5, .drafter = "mtp.",
+                 .state = StateKind::kGatedDelta, .attention_gate = true},
     WeightFamily{"qwen3_moe", kModel, bind_llama},
-    WeightFamily{.model_type = "qwen3_next", .prefixes = kModel, .bind = bind_qwen3_next, .drafter = "mtp."},
+    WeightFamily{.model_type = "qwen3_next", .prefixes = kModel, .bind = bind_qwen3_next, .drafter = "mtp.",
+                 .state = StateKind::kGatedDelta, .attention_gate = true},
     WeightFamily{"seed_oss", kModel, bind_llama},
     WeightFamily{"smollm3", kModel, bind_llama},
     WeightFamily{"stablelm", kModel, bind_stablelm},
@@ -90,6 +94,12 @@ bool has_other_parts(const ModelConfig& config) { return tensor_prefixes(config)
 
 bool runs_family(std::string_view model_type) {
   return std::ranges::find(kFamilies, model_type, &WeightFamily::model_type) != kFamilies.end();
+}
+
+std::string unnamed_part(const ModelShape& shape) {
+  const WeightFamily& family = weight_family(shape.family);
+  if (shape.state.layers > 0 && shape.state.kind != family.state) return "layers that hold a state of this kind";
+  return shape.attention_gate && !family.attention_gate ? "a gate of attention's output" : "";
 }
 
 const WeightFamily& weight_family(std::string_view model_type) {

@@ -22,7 +22,7 @@ struct RowBlock {
   std::size_t to = 0;          // first row of the weight
   std::size_t count = 0;       // stored rows
   bool transposed = false;     // the block [count, cols'] goes to rows [to, to + cols') of the weight as [cols', count]
-  std::size_t col = 0;         // first stored column of a transposed block
+  std::size_t col = 0;         // first stored column of a transposed block; it ends with the row or the weight
   std::size_t step = 1;        // rows (of a transposed block, columns) that lie between are another weight's
 };
 
@@ -48,10 +48,14 @@ struct WeightFamily {
   std::string_view head = "lm_head.weight";        // a tied one may be stored as well
   bool draft_layers = false;  // layers behind the model's last one draft tokens, and are not read
   std::string_view drafter = {};  // how names begin of tensors that draft tokens, likewise
+  StateKind state = StateKind::kNone;  // of layers in place of attention whose weights it names
+  bool attention_gate = false;         // of attention's output, likewise
 };
 
 // Whether there is an entry for it.
 bool runs_family(std::string_view model_type);
+// What of a shape its family, which has an entry, names no weights for; empty: nothing.
+std::string unnamed_part(const ModelShape& shape);
 // Throws std::logic_error for a family without an entry: the tables of config.json and weights go together.
 const WeightFamily& weight_family(std::string_view model_type);
 

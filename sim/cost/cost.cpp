@@ -300,9 +300,15 @@ Estimate CostModel::estimate_of(const Parts& parts) {
   return e;
 }
 
-Estimate CostModel::prefill(const ResidencySummary& residency, std::uint64_t batch, double beside,
-                            double fill) const {
-  return estimate_of(prefill_parts(residency, of_a_group(batch), beside, fill));
+Estimate CostModel::prefill(const ResidencySummary& residency, std::uint64_t batch, double beside) const {
+  const std::uint64_t own = of_a_group(batch);
+  const auto all = static_cast<double>(own * deployment_.data_parallel);
+  return prefill_of_groups(residency, own, static_cast<double>(batch) / all, beside);
+}
+
+Estimate CostModel::prefill_of_groups(const ResidencySummary& residency, std::uint64_t own, double fill,
+                                      double beside) const {
+  return estimate_of(prefill_parts(residency, own, beside, fill));
 }
 
 Estimate CostModel::step(const ResidencySummary& residency, std::uint64_t batch, double beside) const {

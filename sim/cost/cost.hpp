@@ -151,11 +151,13 @@ class CostModel {
   }
   // A mean decode step of one layer by itself, without host and head: what a profile of a layer shows.
   [[nodiscard]] Estimate layer(const ResidencySummary& residency, std::uint64_t batch) const;
-  // Seconds that the prompts of `batch` sequences take together, up to their first tokens. `fill`: of groups of devices
-  // that attend to sequences of their own, how many of these tokens there are where only the fullest has so many; they
-  // share the experts.
-  [[nodiscard]] Estimate prefill(const ResidencySummary& residency, std::uint64_t batch, double beside = 0,
-                                 double fill = 1) const;
+  // Seconds that the prompts of `batch` sequences take together, up to their first tokens; groups of devices that attend
+  // to sequences of their own have them shared out evenly.
+  [[nodiscard]] Estimate prefill(const ResidencySummary& residency, std::uint64_t batch, double beside = 0) const;
+  // The same where the fullest group has `own` prompts, which all wait for, and all groups together that share `fill` of
+  // `own` for each: the experts, which they share, compute no more than these.
+  [[nodiscard]] Estimate prefill_of_groups(const ResidencySummary& residency, std::uint64_t own, double fill,
+                                           double beside = 0) const;
   [[nodiscard]] MemoryLedger ledger(const ResidencySummary& residency, std::uint64_t batch) const;
   // Tokens that a sequence is longer by after a step, on average: 1 where none are drafted.
   [[nodiscard]] double tokens_a_step() const { return step_tokens().kept; }
@@ -221,7 +223,7 @@ class CostModel {
   struct ReadWeights {
     double bytes = 0, elements = 0, packed = 0, routed = 0;  // routed: bytes of experts, as many as are expected
   };
-  // `fill` as of prefill().
+  // `fill` as of prefill_of_groups().
   [[nodiscard]] ReadWeights read_weights(const StepTraffic& traffic, std::uint64_t tokens, double fill = 1) const;
   // Launches of a model beside those of as many plain layers: experts, latent attention and states.
   struct MoreKernels {

@@ -85,6 +85,7 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
       share_(1.0 / deployment.tensor_parallel) {
   check(deployment_problem(shape, deployment).empty(), "a deployment of a cost model is possible");
   if (engine.float32_states) shape_.state.type = DType::kF32;
+  if (engine.float32_state_rows) shape_.state.row_type = DType::kF32;
   deployment_.weights = format_in(shape, deployment.weights, engine.beside_experts_bits);
   if (!attention_only(shape)) {
     const double second_head = engine.unties_head && shape.tied_head ? deployment_.weights.head_bits / 8 : 0;

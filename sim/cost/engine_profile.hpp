@@ -66,6 +66,7 @@ struct EngineProfile {
   double bytes_per_clock = 0;
   bool state_pages = false;               // states and rows of a hybrid share pages of one size (cost_states.cpp)
   bool float32_states = false;            // states of layers without a cache, whatever type the checkpoint names
+  bool float32_state_rows = false;        // likewise the rows of their convolutions, elsewhere in the weights' type
   bool keeps_hidden_rows = false;         // layers with a window hold the rows too that it no longer shows
   double plain_bytes_per_clock = 0;       // the same of 16-bit weights; 0: as of others
   double beside_experts_bits = 0;         // of what a format of experts alone leaves at 16 bits; 0: 16

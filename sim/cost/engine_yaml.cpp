@@ -69,6 +69,7 @@ constexpr Field kFields[] = {
     {"hidden_request_us", &P::hidden_request_us, 0, kSecond},
     {"arrival_us", &P::arrival_us, 0, kSecond},
     {"float32_states", &P::float32_states, 0, 1},
+    {"float32_state_rows", &P::float32_state_rows, 0, 1},
     {"state_pages", &P::state_pages, 0, 1},
     {"keeps_hidden_rows", &P::keeps_hidden_rows, 0, 1},
     {"paged_cache", &P::paged_cache, 0, 1},

@@ -33,7 +33,7 @@ std::string not_built(const ModelShape& shape) {
     default: return "layers that hold a state of this kind in place of a cache";
   }
   if (shape.state.layers > 0 && shape.state.convolution == 0) return "layers that hold a state without a convolution";
-  if (shape.mlps() != shape.layers) return "layers of one part alone";
+  if (shape.mlps() != shape.mixers()) return "layers of one part alone";
   return shape.expert_width > 0 ? "experts that are narrower than the model" : "";
 }
 

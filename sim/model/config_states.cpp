@@ -69,6 +69,10 @@ StateLayers read_gated_delta(ConfigFields& fields) {
   state.value_dim = fields.size("linear_value_head_dim", 128, kMostHeadDim);
   state.convolution = fields.size("linear_conv_kernel_dim", 4, 64);
   state.type = state_type(fields, "mamba_ssm_dtype");
+  if (state.key_heads == 0 || state.heads % state.key_heads != 0) {
+    fields.fail(fmt::format("linear_num_value_heads is {}, which is no multiple of linear_num_key_heads, {}", state.heads,
+                            state.key_heads));
+  }
   return state;
 }
 
@@ -91,6 +95,7 @@ ModelConfig read_qwen3_hybrid(ConfigFields& fields, std::string_view family) {
   config.shape.qk_norm = QkNorm::kHead;
   config.shape.attention_gate = fields.flag("attn_output_gate", true);
   const std::uint32_t interval = fields.size("full_attention_interval", 4, kMostLayers);
+  fields.only("hidden_act", {"silu", "swish"}, "but gated delta nets are only supported with");
   read_mixers(fields, config, read_gated_delta(fields),
               [&](std::uint32_t layer) { return (layer + 1) % interval == 0; });
   return config;

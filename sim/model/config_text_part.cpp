@@ -31,7 +31,7 @@ constexpr std::array<Part, 8> kParts = {{{"glm4v_moe_text", "glm4_moe"},
                                          {"qwen2_5_vl_text", "qwen2"},
                                          {"qwen2_vl", "qwen2"},
                                          {"qwen2_vl_text", "qwen2"},
-                                         {"qwen3_vl_moe_text", "qwen3_moe"},
+                                         {"qwen3_vl_moe_text", "qwen3_moe", R"({"norm_topk_prob": true})"},
                                          {"qwen3_vl_text", "qwen3"}}};
 
 // Sizes of the classes of transformers, which leaves them out of a part of a file where they are these.

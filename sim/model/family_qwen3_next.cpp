@@ -38,7 +38,8 @@ Result<ModelConfig> parse_qwen3_5_moe_config(std::string_view config_json) {
   fields.defaults(R"({"vocab_size": 248320, "hidden_size": 2048, "intermediate_size": 512, "num_hidden_layers": 40,
                       "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256,
                       "max_position_embeddings": 32768, "partial_rotary_factor": 0.25, "num_experts_per_tok": 8,
-                      "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512})");
+                      "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512, "norm_topk_prob": true})");
+  fields.only("norm_topk_prob", true, "in this family the weights of the chosen experts sum to 1");
   return with_experts(fields, "qwen3_5_moe_text", 256);
 }
 

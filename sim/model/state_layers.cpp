@@ -45,7 +45,7 @@ u64 state_parameters(const StateLayers& s, u64 hidden) {
 
 u64 state_bytes(const StateLayers& s, u64 hidden, DType weights) {
   const u64 rows = s.convolution > 0 ? s.convolution - 1 : 0;
-  return state_elements(s) * size_of(s.type) + convolved_channels(s, hidden) * rows * size_of(weights);
+  return state_elements(s) * size_of(s.type) + convolved_channels(s, hidden) * rows * size_of(s.row_type.value_or(weights));
 }
 
 u64 state_operations(const StateLayers& s, u64 hidden) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "sim/core/dtype.hpp"
@@ -18,6 +19,9 @@ enum class StateKind : std::uint8_t {
   kShortConvolution,  // gated before and after, without a matrix (LFM2, arXiv:2511.23404)
 };
 
+// Tokens of a prompt between which a state passes memory.
+inline constexpr std::uint64_t kStateChunk = 64;
+
 struct StateLayers {
   StateKind kind = StateKind::kNone;
   std::uint32_t layers = 0;       // beside those of attention
@@ -26,7 +30,8 @@ struct StateLayers {
   std::uint32_t key_dim = 0;      // Mamba-2: the size of the state
   std::uint32_t value_dim = 0;
   std::uint32_t convolution = 0;  // tokens that the causal convolution before it sees, its own included; 0: none
-  DType type = DType::kBF16;      // of the matrices; rows of the convolution are in the type of the weights
+  DType type = DType::kBF16;      // of the matrices
+  std::optional<DType> row_type{};  // of the rows of the convolution; none: that of the weights
 
   [[nodiscard]] std::uint64_t keys() const { return std::uint64_t{key_heads} * key_dim; }
   [[nodiscard]] std::uint64_t values() const { return std::uint64_t{heads} * value_dim; }

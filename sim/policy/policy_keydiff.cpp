@@ -84,6 +84,7 @@ constexpr ParamInfo kParams[] = {
      "work through the prompt in blocks of so many tokens: k tokens meet the next block, the lowest of both go; 0: all "
      "at once"},
     kChunkParam,
+    kLaterParam,
     kKeyGroupParam,
 };
 
@@ -100,7 +101,8 @@ extern const PolicyInfo kKeydiffPolicy;
 constinit const PolicyInfo kKeydiffPolicy = {
     .name = "keydiff",
     .summary = "Keeps the tokens of the prompt whose keys point furthest away from the mean direction of all keys.",
-    .source = "KeyDiff: Park et al., NeurIPS 2025; as kvpress evicts, once after the prompt",
+    .source = "KeyDiff: Park et al., NeurIPS 2025; as kvpress evicts, once after the prompt; with when, also while "
+              "decoding",
     .params = kParams,
     .traits = traits,
     .make = [](const PolicySpec& spec, const PolicyContext&) -> std::unique_ptr<EvictionPolicy> {

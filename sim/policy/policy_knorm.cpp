@@ -25,6 +25,7 @@ class Knorm final : public PromptScorer {
 
 constexpr ParamInfo kParams[] = {
     kChunkParam,
+    kLaterParam,
     kKeyGroupParam,
 };
 
@@ -34,7 +35,8 @@ extern const PolicyInfo kKnormPolicy;
 constinit const PolicyInfo kKnormPolicy = {
     .name = "knorm",
     .summary = "Keeps the tokens of the prompt whose keys have the smallest Euclidean norm.",
-    .source = "L2 norm: Devoto et al., EMNLP 2024; as kvpress and KVCache-Factory evict, once after the prompt",
+    .source = "L2 norm: Devoto et al., EMNLP 2024; as kvpress and KVCache-Factory evict, once after the prompt; with "
+              "when, also while decoding",
     .params = kParams,
     .traits =
         [](const PolicySpec& spec) { return prompt_scorer_traits(spec, {.keys = true}); },

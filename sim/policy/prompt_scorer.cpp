@@ -81,7 +81,16 @@ PolicyTraits prompt_scorer_traits(const PolicySpec& spec, TensorNeed tensors) {
   t.tensors = tensors;
   const bool by_query_head = spec.choice("group", {"mean", "none"}, "mean") == "none";
   t.unit = by_query_head ? StorageUnit::kQueryHead : StorageUnit::kKvHead;
-  t.schedule = Schedule::kPrefillOnly;
+  if (!spec.find(kLaterParam.name)) {
+    t.schedule = Schedule::kPrefillOnly;
+    return t;
+  }
+  read_schedule(spec, t);
+  for (const char* way : {"chunk", "block"}) {
+    if (t.schedule == Schedule::kPrefillOnly || spec.count(way, 0) == 0) continue;
+    throw usage_error(fmt::format("policy {}: {} is a way through a prompt, and when={} evicts while decoding too; give "
+                                  "one of them", spec.name, way, *spec.find(kLaterParam.name)));
+  }
   return t;
 }
 

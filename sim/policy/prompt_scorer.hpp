@@ -8,8 +8,8 @@
 
 namespace kvroof {
 
-// Evicts once, after the prompt, and keeps no state. Derived classes say what the tokens are worth; the lowest scores
-// go, of equals the oldest.
+// Evicts once, after the prompt (where it has the parameter when, also while decoding), and keeps no state. Derived
+// classes say what the tokens are worth; the lowest scores go, of equals the oldest.
 class PromptScorer : public StatelessPolicy {
  public:
   explicit PromptScorer(const PolicySpec& spec) : chunk_(spec.count("chunk", 0)), budget_(spec.budget) {}
@@ -62,6 +62,10 @@ bool yes_or_no(const PolicySpec& spec, std::string_view key, bool fallback);
 inline constexpr ParamInfo kChunkParam = {
     "chunk", "tokens", "0",
     "choose within each chunk of so many tokens by itself, where max(1, int(length · share)) stay; 0: among all"};
+// For scores that go by the set of tokens alone: an eviction does not keep the order in which kvpress stores them.
+inline constexpr ParamInfo kLaterParam = {
+    "when", "prefill | every_step | 8", "prefill",
+    "prefill: once after the prompt; a number: also after every so many steps, as kvpress' DecodingPress"};
 inline constexpr ParamInfo kKeyGroupParam = {
     "group", "mean | none", "mean", "none: a set for each query head, k and v stored for each; mean: one a KV head"};
 

@@ -164,7 +164,7 @@ double DeploymentCosts::prompt_seconds(std::span<const PromptPart> prompts, doub
   ResidencySummary mean = profiles_[profile_of(longest)].mean;
   mean.prompt = static_cast<std::uint32_t>((tokens + prompts.size() - 1) / prompts.size());
   mean.prefill = nearest_mean(counts, prompts.size());
-  return reading_.prompt(cost_.prefill(mean, prompts.size() * groups(), answers, fill));
+  return reading_.prompt(cost_.prefill_of_groups(mean, prompts.size(), fill, answers));
 }
 
 double DeploymentCosts::start_seconds(double answers) const {

@@ -36,9 +36,10 @@
 // holes in groups of k included, and counts what it converts as compaction: float16 read, codes and scales written.
 //
 // A layer that holds a state in place of a cache (sim/model/state_layers.hpp) reads its sequences' states and writes
-// them, in pieces of kStateChunk tokens: state_bytes, beside the causes; the engine counts them as activations. Its
-// other activations are its products, its convolution (in + out; a short one takes its gates with it: 4 · hidden), and
-// the norm of its output with the gate (3 · values).
+// them, in prompts once in each kStateChunk tokens: state_bytes, beside the causes. The engine counts them as
+// activations; its CUDA kernels keep them over a whole prompt and write them once. Its other activations are its
+// products, its convolution (in + out; a short one takes its gates with it: 4 · hidden), and the norm of its output with
+// the gate (3 · values).
 #pragma once
 
 #include <array>
@@ -89,9 +90,8 @@ struct StepWork {
   std::uint64_t recurrent_reads = 0, recurrent_writes = 0;
 };
 
-// The work of prompts of so many tokens in all: states pass memory once in each piece of 64 tokens, in which all are
-// computed at once (the chunk of the published kernels).
-inline constexpr std::uint64_t kStateChunk = 64;
+// The work of prompts of so many tokens in all: states pass memory once in each kStateChunk tokens, which are
+// computed at once (as the published kernels do).
 StepWork prompt_work(std::uint64_t prompts, std::uint64_t tokens, std::uint32_t storage_heads, const LayerCounts& rows);
 
 // Routed experts, summed over layers, that at least one of `tokens` tokens chooses: k a layer for one token, and

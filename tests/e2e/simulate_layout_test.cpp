@@ -55,6 +55,17 @@ TEST_CASE("clients of a server of stages or groups get the rate that plan comput
   }
 }
 
+TEST_CASE("that clients of groups ask in step is said where nothing drives them apart, and there alone") {
+  const auto says = [](const std::string& words) {
+    const json all = json_of("simulate " + words + "--prompt 512 --output 64 --count 80 ");
+    return all["notes"].dump().find("drive groups apart") != std::string::npos;
+  };
+  CHECK(says(kGroups + "--clients 16 "));
+  CHECK_FALSE(says(kGroups + "--clients 16 --spread 0.3 "));
+  CHECK_FALSE(says(kGroups + "--rate 10 "));
+  CHECK_FALSE(says(kStages + "--clients 16 "));
+}
+
 TEST_CASE("a row of stages and groups says what it is, counts its devices, and each of its requests its group") {
   const TemporaryFolder folder;
   const std::string words = kGroups + "--pp 1,2 --rate 20 --prompt 512 --output 64 --count 80 ";

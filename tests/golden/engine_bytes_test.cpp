@@ -17,7 +17,8 @@ Prompts demo_prompts() {
       {ids.begin(), ids.begin() + 40}, {ids.begin() + 100, ids.begin() + 133}, {ids.begin() + 200, ids.begin() + 221}};
 }
 
-const std::vector<std::string> kPolicies = {
+// Parameters that matter to bytes or to which rows are seen.
+const std::vector<std::string> kVariants = {
     "full",
     "window:budget=0.5",
     "streaming:budget=10",
@@ -55,7 +56,33 @@ const std::vector<std::string> kPolicies = {
     "h2o:budget=18:recent=4:page=16",
     "kv-compress:budget=0.4:window=4:page=4",
     "duo:retrieval=0.5:sinks=2:recent=8",
+    "a2sf:budget=0.5:forgetting=0.7",
+    "chunkkv:budget=0.5:window=4:chunk=4",
+    "criticalkv:budget=0.5:window=4",
+    "r-kv:budget=0.5:window=4",
 };
+
+// These, and every policy of the table that none of them names: what is added to it is held to its bytes at once.
+std::vector<std::string> all_policies() {
+  std::vector<std::string> all = kVariants;
+  for (const PolicyInfo& info : policy_table()) {
+    const auto names = [&](const std::string& text) { return parse_policies(text).front().name == info.name; };
+    if (std::ranges::any_of(kVariants, names)) continue;
+    const std::string text = std::string(info.name) + (info.takes_budget ? ":budget=0.5" : "");
+    if (!info.traits(parse_policies(text).front()).bound) all.push_back(text);
+  }
+  return all;
+}
+
+// Those of them that evict.
+std::vector<std::string> evicting_policies() {
+  std::vector<std::string> all = all_policies();
+  std::erase_if(all, [](const std::string& text) {
+    const PolicySpec spec = parse_policies(text).front();
+    return spec.name == "full" || policy_info(spec.name).traits(spec).selects;
+  });
+  return all;
+}
 
 // As the reference, but attention walks the first row of its first call a second time.
 class WalksTwice : public ReferenceOps {
@@ -79,7 +106,7 @@ class WalksTwice : public ReferenceOps {
 
 TEST_CASE("bytes counted by the engine equal the simulator's for every policy, step and cause") {
   const Model model = load_model(kDemo, DType::kBF16);
-  for (const std::string& policy : kPolicies) {
+  for (const std::string& policy : all_policies()) {
     INFO(policy);
     const TraceFolder folder;
     const PolicySpec spec = parse_policies(policy).front();
@@ -151,8 +178,7 @@ TEST_CASE("a kernel that walks one row twice breaks the equality of bytes") {
 
 TEST_CASE("a trace recorded under an evicting policy lists its evictions, and a replay makes every one of them") {
   const Model model = load_model(kDemo, DType::kF32);
-  for (const std::string& policy : kPolicies) {
-    if (policy == "full") continue;
+  for (const std::string& policy : evicting_policies()) {
     INFO(policy);
     const TraceFolder folder;
     const PolicySpec spec = parse_policies(policy).front();
@@ -175,8 +201,7 @@ TEST_CASE("a trace recorded under an evicting policy lists its evictions, and a 
 TEST_CASE("the fast back end evicts as a replay does, but for scores within rounding") {
   for (const DType type : {DType::kF32, DType::kBF16}) {
     const Model model = load_model(kDemo, type);
-    for (const std::string& policy : kPolicies) {
-      if (policy == "full") continue;
+    for (const std::string& policy : evicting_policies()) {
       INFO(policy << " " << name_of(type));
       const TraceFolder folder;
       const PolicySpec spec = parse_policies(policy).front();

@@ -86,6 +86,8 @@ inline const std::vector<Exemption>& exemptions() {
       {law::kRecall, "policies that look at attention while decoding",
        "what a row pays depends on what is held: their sets are not nested",
        [](const Spec&, const Traits& t) { return t.rows != RowNeed::kNone && !once(t) && !t.selects; }},
+      {law::kRecall, "keydiff that evicts while decoding", "its mean is that of the keys that are held",
+       [](const Spec& s, const Traits& t) { return s.name == "keydiff" && !once(t); }},
       {law::kRecall, "oracle-causal", "the best for all steps together may recall less at one of them",
        [](const Spec& s, const Traits&) { return s.name == "oracle-causal"; }},
       {law::kBound, "policies that merge tokens", "a value that stays is no longer that of its own token",

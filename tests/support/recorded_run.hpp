@@ -84,6 +84,7 @@ inline Expected simulate(const TraceReader& trace, const Model& model, PolicySpe
   const TrafficTypes types{model.type, kv};
   ModelShape shape = model.config.shape;
   shape.state.type = DType::kF32;  // as the engine holds them
+  shape.state.row_type = DType::kF32;
   const auto counted = [](StepTraffic t) {
     t.bytes.add(Cause::kActivations, t.state_bytes);
     return t.bytes;

@@ -58,6 +58,14 @@ TEST_CASE("Qwen3.5's language models are within it, with and without experts, an
              "qwen3.5-35b-a3b");
 }
 
+TEST_CASE("the weights of Qwen3.5's and Qwen3-VL's chosen experts sum to 1 though their files do not say so") {
+  CHECK(parsed(R"({"model_type":"qwen3_5_moe_text",)" + kBf16 + "}").options.routing.renormalise);
+  CHECK(parsed(R"({"model_type":"qwen3_vl_moe","text_config":{"hidden_size":64,"num_attention_heads":4,"vocab_size":64,)"
+               R"("num_hidden_layers":1,"intermediate_size":64,"moe_intermediate_size":32,"num_experts":8,)" +
+               kBf16 + "}}")
+            .options.routing.renormalise);
+}
+
 TEST_CASE("Kimi Linear says its attending layers from one, and attends without positions") {
   const std::string text = R"({"model_type":"kimi_linear","first_k_dense_replace":1,"num_experts":256,)"
       R"("num_experts_per_token":8,"num_shared_experts":1,"mla_use_nope":true,"q_lora_rank":null,)"
@@ -193,6 +201,10 @@ TEST_CASE("layers that are of no known kind, or do not attend at all, are refuse
   refused(R"("model_type":"nemotron_h","layers_block_type":["mamba","attention","mlp"],"use_conv_bias":false)",
           "use_conv_bias");
   refused(R"("model_type":"qwen3_5_text","mamba_ssm_dtype":"int8")", "mamba_ssm_dtype is \"int8\"");
+  refused(R"("model_type":"qwen3_next","hidden_act":"gelu")", "hidden_act is \"gelu\"");
+  refused(R"("model_type":"qwen3_next","linear_num_value_heads":5,"linear_num_key_heads":2)",
+          "linear_num_value_heads is 5, which is no multiple of linear_num_key_heads, 2");
+  refused(R"("model_type":"qwen3_5_moe_text","norm_topk_prob":false)", "norm_topk_prob");
   refused(R"("model_type":"minimax_text_01","num_hidden_layers":3,"attn_type_list":[1,0])", "2 entries");
   refused(R"("model_type":"minimax","shared_intermediate_size":64)", "shared experts");
   for (const char* multiplier : {"1e30", "1e9"}) {

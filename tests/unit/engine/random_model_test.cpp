@@ -42,17 +42,19 @@ std::uint64_t bytes_of(Model& model) {
 }  // namespace
 
 TEST_CASE("a random model has the parameters that its shape counts, for every model of the catalog that can be run") {
-  std::size_t runnable = 0;
+  std::size_t runnable = 0, hybrids = 0;
   for (const std::string& name : catalog_model_names(kCatalog)) {
     const ModelShape shape = find_model_shape(name, kCatalog);
-    if (!is_known_model_type(shape.family) || !not_built(shape).empty()) continue;
+    if (!runs_family(shape.family) || !not_built(shape).empty()) continue;
     INFO(name);
     Model model = random_model(config_of_shape(shape), DType::kBF16, 1);
     CHECK(bytes_of(model) == weight_bytes(shape, DType::kBF16).value);
     CHECK(model.weights.embedding.data.size() == 0);  // no elements yet
     ++runnable;
+    if (shape.state.layers > 0) ++hybrids;
   }
   CHECK(runnable > 40);
+  CHECK(hybrids >= 5);  // of Qwen3-Next, Qwen3.5 and LFM2
 }
 
 TEST_CASE("random matrices keep the variance of what passes through them, and norms are about 1") {
@@ -90,6 +92,18 @@ TEST_CASE("a shape of a family that the engine does not know is refused with its
   shape.family = "mamba";
   CHECK_THROWS_WITH(random_model(config_of_shape(shape), DType::kBF16, 0),
                     "llama-3-8b: the engine runs no model of family mamba");
+}
+
+TEST_CASE("what a shape has that its family names no weights for is refused") {
+  ModelShape gated = small_shape();
+  gated.attention_gate = true;
+  CHECK_THROWS_WITH(random_model(config_of_shape(gated), DType::kBF16, 0),
+                    "llama-3-8b: the engine runs no model of family llama with a gate of attention's output");
+  ModelShape other = find_model_shape("lfm2-1.2b", kCatalog);
+  other.family = "qwen3_next";
+  CHECK_THROWS_WITH(random_model(config_of_shape(other), DType::kBF16, 0),
+                    "lfm2-1.2b: the engine runs no model of family qwen3_next with layers that hold a state of this "
+                    "kind");
 }
 
 TEST_CASE("a shape's layers without positions are not turned") {
