@@ -180,7 +180,8 @@ Estimate Server::prompts(double count, double answers) const {
     const double most_of_a_group = expected_fullest(static_cast<std::uint32_t>(together), groups);
     const double least = std::floor(most_of_a_group), more = most_of_a_group - least;
     const auto even = [&](double of_each) {
-      return cost_.prefill_of_groups(mean_, static_cast<std::uint64_t>(of_each), together / (of_each * groups), answers);
+      const double fill = together / (of_each * groups);
+      return cost_.prefill_of_groups(mean_, static_cast<std::uint64_t>(of_each), fill, answers);
     };
     return more > 0 ? sum(scaled(even(least), 1 - more), scaled(even(least + 1), more)) : even(least);
   };

@@ -111,7 +111,8 @@ void StateLayer::apply_delta_rule(const StateWeights& w, std::span<const StatePa
     ops_.for_each(parts.size() * heads, [&](std::size_t task) {
       const StatePart& part = parts[task / heads];
       if (first >= part.count) return;
-      pass_head(w, {part.held, part.first + first, std::min<std::size_t>(kStateChunk, part.count - first)}, task % heads);
+      const std::size_t count = std::min<std::size_t>(kStateChunk, part.count - first);
+      pass_head(w, {part.held, part.first + first, count}, task % heads);
     });
   }
 }

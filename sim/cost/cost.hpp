@@ -151,11 +151,11 @@ class CostModel {
   }
   // A mean decode step of one layer by itself, without host and head: what a profile of a layer shows.
   [[nodiscard]] Estimate layer(const ResidencySummary& residency, std::uint64_t batch) const;
-  // Seconds that the prompts of `batch` sequences take together, up to their first tokens; groups of devices that attend
-  // to sequences of their own have them shared out evenly.
+  // Seconds that the prompts of `batch` sequences take together, up to their first tokens; they are shared out evenly
+  // over groups of devices that attend to sequences of their own.
   [[nodiscard]] Estimate prefill(const ResidencySummary& residency, std::uint64_t batch, double beside = 0) const;
-  // The same where the fullest group has `own` prompts, which all wait for, and all groups together that share `fill` of
-  // `own` for each: the experts, which they share, compute no more than these.
+  // The same where the fullest group, for which all wait, has `own` prompts, and all groups together have that share
+  // `fill` of `own` for each: the experts, which they share, compute no more than these.
   [[nodiscard]] Estimate prefill_of_groups(const ResidencySummary& residency, std::uint64_t own, double fill,
                                            double beside = 0) const;
   [[nodiscard]] MemoryLedger ledger(const ResidencySummary& residency, std::uint64_t batch) const;

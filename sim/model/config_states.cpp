@@ -70,8 +70,8 @@ StateLayers read_gated_delta(ConfigFields& fields) {
   state.convolution = fields.size("linear_conv_kernel_dim", 4, 64);
   state.type = state_type(fields, "mamba_ssm_dtype");
   if (state.key_heads == 0 || state.heads % state.key_heads != 0) {
-    fields.fail(fmt::format("linear_num_value_heads is {}, which is no multiple of linear_num_key_heads, {}", state.heads,
-                            state.key_heads));
+    fields.fail(fmt::format("linear_num_value_heads is {}, which is no multiple of linear_num_key_heads, {}",
+                            state.heads, state.key_heads));
   }
   return state;
 }

@@ -45,7 +45,8 @@ u64 state_parameters(const StateLayers& s, u64 hidden) {
 
 u64 state_bytes(const StateLayers& s, u64 hidden, DType weights) {
   const u64 rows = s.convolution > 0 ? s.convolution - 1 : 0;
-  return state_elements(s) * size_of(s.type) + convolved_channels(s, hidden) * rows * size_of(s.row_type.value_or(weights));
+  const u64 row_bytes = convolved_channels(s, hidden) * size_of(s.row_type.value_or(weights));
+  return state_elements(s) * size_of(s.type) + rows * row_bytes;
 }
 
 u64 state_operations(const StateLayers& s, u64 hidden) {

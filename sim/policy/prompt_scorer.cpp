@@ -88,8 +88,8 @@ PolicyTraits prompt_scorer_traits(const PolicySpec& spec, TensorNeed tensors) {
   read_schedule(spec, t);
   for (const char* way : {"chunk", "block"}) {
     if (t.schedule == Schedule::kPrefillOnly || spec.count(way, 0) == 0) continue;
-    throw usage_error(fmt::format("policy {}: {} is a way through a prompt, and when={} evicts while decoding too; give "
-                                  "one of them", spec.name, way, *spec.find(kLaterParam.name)));
+    throw usage_error(fmt::format("policy {}: {} is a way through a prompt, and when={} evicts while decoding too; "
+                                  "give one of them", spec.name, way, *spec.find(kLaterParam.name)));
   }
   return t;
 }

@@ -38,8 +38,8 @@
 // A layer that holds a state in place of a cache (sim/model/state_layers.hpp) reads its sequences' states and writes
 // them, in prompts once in each kStateChunk tokens: state_bytes, beside the causes. The engine counts them as
 // activations; its CUDA kernels keep them over a whole prompt and write them once. Its other activations are its
-// products, its convolution (in + out; a short one takes its gates with it: 4 · hidden), and the norm of its output with
-// the gate (3 · values).
+// products, its convolution (in + out; a short one takes its gates with it: 4 · hidden), and the norm of its output
+// with the gate (3 · values).
 #pragma once
 
 #include <array>

@@ -60,8 +60,9 @@ TEST_CASE("Qwen3.5's language models are within it, with and without experts, an
 
 TEST_CASE("the weights of Qwen3.5's and Qwen3-VL's chosen experts sum to 1 though their files do not say so") {
   CHECK(parsed(R"({"model_type":"qwen3_5_moe_text",)" + kBf16 + "}").options.routing.renormalise);
-  CHECK(parsed(R"({"model_type":"qwen3_vl_moe","text_config":{"hidden_size":64,"num_attention_heads":4,"vocab_size":64,)"
-               R"("num_hidden_layers":1,"intermediate_size":64,"moe_intermediate_size":32,"num_experts":8,)" +
+  CHECK(parsed(R"({"model_type":"qwen3_vl_moe","text_config":{"hidden_size":64,"num_attention_heads":4,)"
+               R"("vocab_size":64,"num_hidden_layers":1,"intermediate_size":64,"moe_intermediate_size":32,)"
+               R"("num_experts":8,)" +
                kBf16 + "}}")
             .options.routing.renormalise);
 }
