@@ -4,7 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "analysis/fullest_group.hpp"
 
 namespace kvroof {
 namespace {
@@ -44,6 +43,7 @@ Server::Server(CostModel cost, ResidencySummary mean, ResidencySummary half_writ
       mean_(std::move(mean)),
       half_written_(std::move(half_written)),
       lengths_(lengths),
+      groups_(cost_.deployment().data_parallel),
       steps_(1 + cost_.steps_of(lengths.output - 1.0)),
       a_step_(steps_ > 1 ? (lengths.output - 1.0) / (steps_ - 1) : 1) {}
 
@@ -170,23 +170,23 @@ double Server::prompts_a_pass() const {
   return cost_.deployment().data_parallel * std::max(1.0, of_a_group);
 }
 
-// So many prompts, computed together as far as a chunk holds them.
+// So many prompts, computed together as far as a chunk holds them. Each comes to a group of devices by chance, and all
+// wait for the group that has most, which passes as many at once as its chunk holds.
 Estimate Server::prompts(double count, double answers) const {
-  const double most = prompts_a_pass();
-  const double whole = std::floor(std::clamp(count, 1.0, most));
   const std::uint32_t groups = cost_.deployment().data_parallel;
-  // Each comes to a group of devices by chance, and all wait for the group that has most.
+  const double chunk = prompts_a_pass() / groups;
   const auto of = [&](double together) {
-    const double most_of_a_group = expected_fullest(static_cast<std::uint32_t>(together), groups);
-    const double least = std::floor(most_of_a_group), more = most_of_a_group - least;
-    const auto even = [&](double of_each) {
-      const double fill = together / (of_each * groups);
-      return cost_.prefill_of_groups(mean_, static_cast<std::uint64_t>(of_each), fill, answers);
+    const double fullest = groups_.expected(static_cast<std::uint32_t>(together));
+    const double passed = std::min(fullest, chunk), least = std::floor(passed), more = passed - least;
+    const auto pass = [&](double own) {
+      const double fill = together * passed / fullest / (own * groups);
+      return cost_.prefill_of_groups(mean_, static_cast<std::uint64_t>(own), fill, answers);
     };
-    return more > 0 ? sum(scaled(even(least), 1 - more), scaled(even(least + 1), more)) : even(least);
+    const Estimate one = more > 0 ? sum(scaled(pass(least), 1 - more), scaled(pass(least + 1), more)) : pass(least);
+    return scaled(one, fullest / passed);
   };
-  if (count <= 1 || whole == most) return scaled(of(whole), count / whole);
-  const double share = count - whole;
+  if (count <= 1) return scaled(of(1), count);
+  const double whole = std::floor(count), share = count - whole;
   return share > 0 ? sum(scaled(of(whole), 1 - share), scaled(of(whole + 1), share)) : of(whole);
 }
 

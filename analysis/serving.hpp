@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "analysis/fullest_group.hpp"
 #include "sim/cost/cost.hpp"
 
 namespace kvroof {
@@ -65,6 +66,7 @@ class Server {
   CostModel cost_;
   ResidencySummary mean_, half_written_;
   RequestLengths lengths_;
+  FullestGroup groups_;
   double steps_ = 1;   // of an answer, that of its first token included
   double a_step_ = 1;  // tokens that a step makes of a sequence: more than one where they are drafted
 };

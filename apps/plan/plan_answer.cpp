@@ -90,7 +90,9 @@ static std::string served_text(const Question& q, const Plan& plan) {
                                           plan.deployment.weights.name, q.request.title(plan.workload->policy()),
                                           devices_text(q.device, plan) + with_drafts_text(plan.deployment),
                                           lengths_text(q.request));
-  if (plan.largest_in_memory == 0 && 2 * plan.ledger.reserve.value > plan.ledger.capacity.value) {
+  const std::uint64_t unreserved = plan.ledger.total().value - plan.ledger.reserve.value;
+  if (plan.largest_in_memory == 0 && 2 * plan.ledger.reserve.value > plan.ledger.capacity.value &&
+      unreserved <= plan.ledger.capacity.value) {
     return fmt::format("{}: not even one sequence fits beside the {} GiB of {} that the engine leaves alone; "
                        "--gpu-memory-utilization says how much it takes.",
                        subject, short_number(gib(plan.ledger.reserve)), short_number(gib(plan.ledger.capacity)));

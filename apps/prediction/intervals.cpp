@@ -90,7 +90,11 @@ std::string scaled_text(const IntervalFactors& f) {
   return text;
 }
 
-std::string widened_text(const std::string& beyond) { return beyond.empty() ? "" : "; then widened: " + beyond; }
+std::string widened_text(const std::string& beyond) {
+  if (beyond.empty()) return {};
+  const bool several = beyond.find("; ") != std::string::npos;
+  return fmt::format("; then widened{}: {}", several ? ", reasons in squares" : "", beyond);
+}
 
 // What widens all predictions of a group: the longest beginning, in whole reasons, of what lies beyond their rows.
 std::string common_reasons(const std::vector<NamedFactors>& group) {

@@ -34,7 +34,8 @@ std::string assumed_weights(const WorkloadRequest& request, std::span<const Devi
     if (!deployment.weights.peak) continue;
     std::vector<std::string> without;
     for (const Device* device : devices) {
-      if (!device->fact(*deployment.weights.peak)) without.push_back(device->name);
+      const bool named = std::ranges::find(without, device->name) != without.end();
+      if (!named && !device->fact(*deployment.weights.peak)) without.push_back(device->name);
     }
     if (without.empty()) continue;
     const std::size_t more = without.size() - std::min(kNamed, without.size());

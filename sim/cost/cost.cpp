@@ -55,9 +55,9 @@ Estimate throughput(const Estimate& step, double tokens) {
 
 // Between two sizes that were measured, by the time a byte takes and the logarithm of the size: what a cache holds of a
 // larger set falls little by little.
-CostModel::Reading CostModel::reading(const StepTraffic& traffic, std::uint64_t batch) const {
+CostModel::Reading CostModel::reading(const StepTraffic& traffic, std::uint64_t batch, double fill) const {
   if (working_sets_.empty()) return {linear_bandwidth_, attention_bandwidth_};
-  const double weights = attention_only(shape_) ? 0 : share_ * read_weights(traffic, batch).bytes;
+  const double weights = attention_only(shape_) ? 0 : share_ * read_weights(traffic, batch, fill).bytes;
   const double mib = (weights + kv_share_ * static_cast<double>(traffic.bytes[Cause::kKvRead])) / (1 << 20);
   const auto above = std::find_if(working_sets_.begin(), working_sets_.end(),
                                   [&](const WorkingSet& set) { return set.mib >= mib; });
@@ -178,7 +178,7 @@ void CostModel::add_host(Parts& parts, std::uint64_t batch, std::uint64_t sample
 }
 
 CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const StepTraffic& traffic,
-                                     std::uint64_t batch, StepTokens tokens, double beside) const {
+                                     std::uint64_t batch, double fill, StepTokens tokens, double beside) const {
   const auto bytes = [&](Cause c) { return static_cast<double>(traffic.bytes[c]); };
   const bool whole_model = !attention_only(shape_);
   const double layers = shape_.layers;
@@ -186,14 +186,14 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
   const std::uint64_t passed = batch * tokens.passed;
   // One probability, f32, for each attended row and query head.
   const double probabilities = 4 * group * residency.attended_rows() * static_cast<double>(passed);
-  const Reading read = reading(traffic, passed);
+  const Reading read = reading(traffic, passed, fill);
   Parts parts;
   parts.together = together_;
   if (whole_model) {
     // A graph computes for as many sequences as it was captured for; attention reads the rows of those that are there.
     const std::uint64_t computed = engine_.padded(batch) * tokens.passed;
     const StepTraffic padded = padded_by(static_cast<double>(computed) / static_cast<double>(passed), traffic);
-    add_linears(parts, padded, passed, read.linear, linear_peak_);
+    add_linears(parts, padded, passed, read.linear, linear_peak_, fill);
     parts.add(CostTerm::kElementwise, Limit::kCompute, activation_seconds(padded, computed),
               engine_.activation_share > 0 ? kActivationSpread : linear_bandwidth_.spread);
     add_links(parts, computed);
@@ -227,7 +227,8 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
                        share_ * traffic[KernelFamily::kPolicy].value, peak);
   }
   if (whole_model) add_host(parts, batch, passed, engine_.replays(batch), engine_.launch_us, beside);
-  parts.least = least_seconds(traffic, passed, bytes(Cause::kKvRead), static_cast<double>(traffic.state_bytes));
+  parts.least =
+      least_seconds(traffic, passed, fill, bytes(Cause::kKvRead), static_cast<double>(traffic.state_bytes));
   return parts;
 }
 
@@ -275,9 +276,7 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
   StepTraffic least = traffic;  // blocks of queries share the rows that they read, by the shorter of both ways
   Flops& attention = least.flops[static_cast<std::size_t>(KernelFamily::kAttention)];
   attention = Flops(std::min(1.0, of_heads) * attention.value);
-  Flops& linear = least.flops[static_cast<std::size_t>(KernelFamily::kLinear)];
-  linear = Flops(linear.value - (1 - fill) * expert_operations(tokens));
-  parts.least = least_seconds(least, tokens, 0, 0);
+  parts.least = least_seconds(least, tokens, fill, 0, 0);
   if (draft_) {
     // The host launches what drafts while the device still computes, once it has launched the target's kernels.
     const double ahead = std::max(0.0, parts.total() - launch_seconds(replayed ? 0 : launch_us));
@@ -301,9 +300,7 @@ Estimate CostModel::estimate_of(const Parts& parts) {
 }
 
 Estimate CostModel::prefill(const ResidencySummary& residency, std::uint64_t batch, double beside) const {
-  const std::uint64_t own = of_a_group(batch);
-  const auto all = static_cast<double>(own * deployment_.data_parallel);
-  return prefill_of_groups(residency, own, static_cast<double>(batch) / all, beside);
+  return prefill_of_groups(residency, of_a_group(batch), fill_of(batch), beside);
 }
 
 Estimate CostModel::prefill_of_groups(const ResidencySummary& residency, std::uint64_t own, double fill,
@@ -312,13 +309,17 @@ Estimate CostModel::prefill_of_groups(const ResidencySummary& residency, std::ui
 }
 
 Estimate CostModel::step(const ResidencySummary& residency, std::uint64_t batch, double beside) const {
-  const std::uint64_t own = of_a_group(batch);
+  return step_of_groups(residency, of_a_group(batch), fill_of(batch), beside);
+}
+
+Estimate CostModel::step_of_groups(const ResidencySummary& residency, std::uint64_t own, double fill,
+                                   double beside) const {
   const StepTraffic traffic = mean_decode_traffic(shape_, types_, residency, own, step_tokens());
-  return estimate_of(step_parts(residency, traffic, own, beside));
+  return estimate_of(step_parts(residency, traffic, own, fill, beside));
 }
 
 Prediction CostModel::predict(const ResidencySummary& residency, std::uint64_t batch) const {
-  const std::uint64_t passing = of_a_group(in_a_pass(batch));
+  const std::uint64_t in_pass = in_a_pass(batch), passing = of_a_group(in_pass);
   const auto sequences = static_cast<double>(batch);
   Prediction p;
   p.batch = batch;
@@ -326,7 +327,7 @@ Prediction CostModel::predict(const ResidencySummary& residency, std::uint64_t b
   p.traffic = mean_decode_traffic(shape_, types_, residency, passing, step_tokens());
   p.kv_resident = Bytes(
       static_cast<std::uint64_t>(std::llround(residency.resident_bytes(shape_, types_.kv) * sequences)));
-  const Parts parts = step_parts(residency, p.traffic, passing, 0);
+  const Parts parts = step_parts(residency, p.traffic, passing, fill_of(in_pass), 0);
   for (std::size_t i = 0; i < kCostTerms; ++i) p.terms[i] = Seconds(parts.seconds[i]);
   p.step = estimate_of(parts);
   p.tokens_a_step = tokens_a_step();

@@ -140,9 +140,18 @@ class CostModel {
   // A pass of `batch` sequences through all layers; `beside`: seconds of prompts that are computed in its iteration,
   // behind which the host works too.
   [[nodiscard]] Estimate step(const ResidencySummary& residency, std::uint64_t batch, double beside = 0) const;
+  // The same where the fullest group of devices, for which all wait, has `own` of them, and all groups together have
+  // that share `fill` of `own` for each: the experts, which they share, compute no more than these.
+  [[nodiscard]] Estimate step_of_groups(const ResidencySummary& residency, std::uint64_t own, double fill,
+                                        double beside = 0) const;
   // How many of `running` sequences a group of devices with sequences of its own has, where they are shared out evenly.
   [[nodiscard]] std::uint64_t of_a_group(std::uint64_t running) const {
     return (running + deployment_.data_parallel - 1) / deployment_.data_parallel;
+  }
+  // What share of as many in each group they are then.
+  [[nodiscard]] double fill_of(std::uint64_t running) const {
+    const auto all = static_cast<double>(of_a_group(running) * deployment_.data_parallel);
+    return all > 0 ? static_cast<double>(running) / all : 1;
   }
   // How many of `running` sequences such a pass has.
   [[nodiscard]] std::uint64_t in_a_pass(std::uint64_t running) const {
@@ -154,8 +163,7 @@ class CostModel {
   // Seconds that the prompts of `batch` sequences take together, up to their first tokens; they are shared out evenly
   // over groups of devices that attend to sequences of their own.
   [[nodiscard]] Estimate prefill(const ResidencySummary& residency, std::uint64_t batch, double beside = 0) const;
-  // The same where the fullest group, for which all wait, has `own` prompts, and all groups together have that share
-  // `fill` of `own` for each: the experts, which they share, compute no more than these.
+  // `own` and `fill` as of step_of_groups().
   [[nodiscard]] Estimate prefill_of_groups(const ResidencySummary& residency, std::uint64_t own, double fill,
                                            double beside = 0) const;
   [[nodiscard]] MemoryLedger ledger(const ResidencySummary& residency, std::uint64_t batch) const;
@@ -202,7 +210,7 @@ class CostModel {
 
   [[nodiscard]] Rate rate(const Device& device, DeviceField field, double unit) const;
   [[nodiscard]] Parts parts_of(const ResidencySummary& residency, const StepTraffic& traffic, std::uint64_t batch,
-                               StepTokens tokens, double beside) const;
+                               double fill, StepTokens tokens, double beside) const;
   [[nodiscard]] Parts prefill_parts(const ResidencySummary& residency, std::uint64_t batch, double beside,
                                     double fill) const;
   static Estimate estimate_of(const Parts& parts);
@@ -211,10 +219,10 @@ class CostModel {
   struct Reading {
     Rate linear, attention;
   };
-  [[nodiscard]] Reading reading(const StepTraffic& traffic, std::uint64_t batch) const;
+  [[nodiscard]] Reading reading(const StepTraffic& traffic, std::uint64_t batch, double fill = 1) const;
   [[nodiscard]] double uncached(std::uint64_t tokens) const;
   // `kv_bytes`: of caches; `state_bytes`: of layers without one.
-  [[nodiscard]] double least_seconds(const StepTraffic& traffic, std::uint64_t tokens, double kv_bytes,
+  [[nodiscard]] double least_seconds(const StepTraffic& traffic, std::uint64_t tokens, double fill, double kv_bytes,
                                      double state_bytes) const;
   [[nodiscard]] double least_of_call(double bytes) const;
   // What decode attention could compute in the time that so many KV heads of sequences take however short they are.
@@ -223,7 +231,7 @@ class CostModel {
   struct ReadWeights {
     double bytes = 0, elements = 0, packed = 0, routed = 0;  // routed: bytes of experts, as many as are expected
   };
-  // `fill` as of prefill_of_groups().
+  // `fill` as of step_of_groups().
   [[nodiscard]] ReadWeights read_weights(const StepTraffic& traffic, std::uint64_t tokens, double fill = 1) const;
   // Launches of a model beside those of as many plain layers: experts, latent attention and states.
   struct MoreKernels {
@@ -237,9 +245,9 @@ class CostModel {
   }
   void set_draft(const Device& device);
   [[nodiscard]] ResidencySummary draft_residency(const ResidencySummary& residency) const;
-  [[nodiscard]] Parts draft_parts(const ResidencySummary& residency, std::uint64_t batch) const;
+  [[nodiscard]] Parts draft_parts(const ResidencySummary& residency, std::uint64_t batch, double fill) const;
   [[nodiscard]] Parts step_parts(const ResidencySummary& residency, const StepTraffic& traffic, std::uint64_t batch,
-                                 double beside) const;
+                                 double fill, double beside) const;
   [[nodiscard]] double fullest_stage(double all) const;
   // Parts of the constructor, in this order.
   void set_reading(const Device& device);

@@ -11,14 +11,15 @@ constexpr double kElementwiseCalls = 4;
 
 Estimate CostModel::layer(const ResidencySummary& residency, std::uint64_t batch) const {
   const std::uint64_t own = of_a_group(batch);
+  const double fill = fill_of(batch);
   const StepTraffic traffic = mean_decode_traffic(shape_, types_, residency, own);
-  Parts parts = parts_of(residency, traffic, own, {}, 0);
+  Parts parts = parts_of(residency, traffic, own, fill, {}, 0);
   // The head is the one product that is of no layer.
   const auto elements = static_cast<double>(head_parameters(shape_));
   Parts head;
   const auto computed = static_cast<double>(engine_.padded(own));
   head.add_roofline(CostTerm::kLinear, Limit::kWeights, 1, linear_start_,
-                    share_ * elements * deployment_.weights.head_bits / 8, reading(traffic, own).linear,
+                    share_ * elements * deployment_.weights.head_bits / 8, reading(traffic, own, fill).linear,
                     share_ * 2 * elements * computed, linear_peak_);
   constexpr auto kLinear = static_cast<std::size_t>(CostTerm::kLinear);
   constexpr auto kHost = static_cast<std::size_t>(CostTerm::kHost);

@@ -75,7 +75,7 @@ ResidencySummary CostModel::draft_residency(const ResidencySummary& residency) c
 
 // A token after another. A layer of the target first passes all tokens that the step before verified: what it had of
 // them came from hidden states that it had guessed.
-CostModel::Parts CostModel::draft_parts(const ResidencySummary& residency, std::uint64_t batch) const {
+CostModel::Parts CostModel::draft_parts(const ResidencySummary& residency, std::uint64_t batch, double fill) const {
   Parts parts;
   parts.together = together_;
   if (!draft_) return parts;
@@ -83,7 +83,7 @@ CostModel::Parts CostModel::draft_parts(const ResidencySummary& residency, std::
   const ResidencySummary r = draft_residency(residency);
   const auto pass = [&](StepTokens tokens) {
     const StepTraffic traffic = mean_decode_traffic(draft_->shape_, draft_->types_, r, batch, tokens);
-    return draft_->parts_of(r, traffic, batch, tokens, 0);
+    return draft_->parts_of(r, traffic, batch, fill, tokens, 0);
   };
   parts.add_times(1, pass(speculation.draft.of_target ? StepTokens{speculation.tokens + 1, 1} : StepTokens{}));
   if (speculation.tokens > 1) parts.add_times(speculation.tokens - 1, pass({}));
@@ -91,21 +91,21 @@ CostModel::Parts CostModel::draft_parts(const ResidencySummary& residency, std::
 }
 
 CostModel::Parts CostModel::step_parts(const ResidencySummary& residency, const StepTraffic& traffic,
-                                       std::uint64_t batch, double beside) const {
-  if (!deployment_.speculation) return parts_of(residency, traffic, batch, {}, beside);
-  const Parts drafts = draft_parts(residency, batch);
+                                       std::uint64_t batch, double fill, double beside) const {
+  if (!deployment_.speculation) return parts_of(residency, traffic, batch, fill, {}, beside);
+  const Parts drafts = draft_parts(residency, batch, fill);
   // While drafts are computed the host may work ahead, as far as it does not launch them.
   const bool launched = draft_ && !engine_.replays(batch);
   const double launching = launched ? deployment_.speculation->tokens * draft_->launch_seconds(engine_.launch_us) : 0;
   const double ahead = std::max(0.0, drafts.total() - launching);
-  Parts parts = parts_of(residency, traffic, batch, step_tokens(), beside + ahead);
+  Parts parts = parts_of(residency, traffic, batch, fill, step_tokens(), beside + ahead);
   parts.add_times(1, drafts);
   parts.width_squared[static_cast<std::size_t>(CostTerm::kHost)] += square(kVerifySpread * parts.total());
   return parts;
 }
 
 Estimate CostModel::drafting(const ResidencySummary& residency, std::uint64_t batch) const {
-  return estimate_of(draft_parts(residency, of_a_group(batch)));
+  return estimate_of(draft_parts(residency, of_a_group(batch), fill_of(batch)));
 }
 
 double CostModel::draft_cache_bytes(double tokens) const {

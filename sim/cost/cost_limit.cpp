@@ -28,13 +28,13 @@ double CostModel::highest_peak(const Device& device, bool quantised) {
 
 // What no cache holds, at the memory's full bandwidth; or the arithmetic, at the highest peak that it can be computed
 // at. Tokens may all ask for the same experts.
-double CostModel::least_seconds(const StepTraffic& traffic, std::uint64_t tokens, double kv_bytes,
+double CostModel::least_seconds(const StepTraffic& traffic, std::uint64_t tokens, double fill, double kv_bytes,
                                 double state_bytes) const {
   if (!(datasheet_bandwidth_ > 0) || attention_only(shape_)) return 0;
-  const ReadWeights read = read_weights(traffic, tokens);
+  const ReadWeights read = read_weights(traffic, tokens, fill);
   const double bytes = share_ * (read.bytes - read.routed) + kv_share_ * kv_bytes + share_ * state_bytes - kMostCached;
-  const double operations =
-      share_ * (traffic[KernelFamily::kLinear].value + traffic[KernelFamily::kAttention].value);
+  const double linear = traffic[KernelFamily::kLinear].value - (1 - fill) * expert_operations(tokens);
+  const double operations = share_ * (linear + traffic[KernelFamily::kAttention].value);
   return std::max({0.0, bytes / datasheet_bandwidth_, operations / datasheet_peak_});
 }
 

@@ -116,8 +116,8 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
 }
 
 // Bytes of weights on the stage that has most of them, of `all`: layers are shared out whole, the first stage has the
-// embedding and the last one the head, and where layers do not divide evenly other stages have one more, as long as
-// there are others.
+// embedding and the last one the head. Where layers do not divide evenly some stages have one more: under engines with
+// short ends others than these two, as long as there are others.
 double CostModel::fullest_stage(double all) const {
   if (deployment_.stages == 1) return all;
   const double end = deployment_.weights.head_bits / 8 * static_cast<double>(head_parameters(shape_));
@@ -125,7 +125,7 @@ double CostModel::fullest_stage(double all) const {
   const std::uint32_t all_layers = shape_.mixers();
   const double least = all_layers / deployment_.stages, most = (all_layers - 1) / deployment_.stages + 1;
   const std::uint32_t longer = all_layers % deployment_.stages;
-  const bool end_is_longer = longer + 2 > deployment_.stages && longer > 0;
+  const bool end_is_longer = longer > 0 && (!engine_.short_ends || longer + 2 > deployment_.stages);
   return std::max(layers * most / all_layers + (end_is_longer ? end : 0), layers * least / all_layers + end);
 }
 

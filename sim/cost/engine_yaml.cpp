@@ -66,6 +66,7 @@ constexpr Field kFields[] = {
     {"launch_gap_us", &P::launch_gap_us, 0, kSecond},
     {"graphs_over_stages", &P::graphs_over_stages, 0, 1},
     {"overlaps_stages", &P::overlaps_stages, 0, 1},
+    {"short_ends", &P::short_ends, 0, 1},
     {"hidden_request_us", &P::hidden_request_us, 0, kSecond},
     {"arrival_us", &P::arrival_us, 0, kSecond},
     {"float32_states", &P::float32_states, 0, 1},

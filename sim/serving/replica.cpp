@@ -110,7 +110,7 @@ Replica::SettledStep Replica::settle_step(std::uint32_t batch, double now, doubl
   make_room(batch);
   if (runs(batch)) {
     settle(batch, now);
-    return {true, settled_.prompt_tokens};
+    return {true, settled_.sequences.size(), settled_.prompt_tokens};
   }
   full_ = full_ || (!queue_.empty() && queued_at(queue_.front()) <= now);
   return {};
@@ -261,9 +261,11 @@ void Replica::settle(std::uint32_t batch, double now) {
   settled_.prefix_seconds = settle_prefixes();
 }
 
-double Replica::settled_seconds(std::uint64_t prompt_tokens, std::size_t groups) const {
-  const double own = static_cast<double>(settled_.prompt_tokens) * static_cast<double>(groups);
-  const double fill = own > 0 ? static_cast<double>(prompt_tokens) / own : 1;
+double Replica::settled_seconds(const SettledStep& all, std::size_t groups) const {
+  const auto share = [&](std::uint64_t of_all, std::uint64_t own) {
+    return own > 0 ? static_cast<double>(of_all) / static_cast<double>(own * groups) : 1;
+  };
+  const GroupFill fill{share(all.answers, settled_.sequences.size()), share(all.prompt_tokens, settled_.prompt_tokens)};
   const double seconds = costs_.step_seconds(settled_.sequences, settled_.prompts, fill) + settled_.prefix_seconds;
   check(seconds > 0 && std::isfinite(seconds), "a step takes time");
   return seconds;

@@ -89,11 +89,11 @@ class Replica {
   // What a step of the batch that begins now computes, with those who came until then.
   struct SettledStep {
     bool runs = false;  // else there is nothing to do
-    std::uint64_t prompt_tokens = 0;
+    std::uint64_t answers = 0, prompt_tokens = 0;
   };
   [[nodiscard]] SettledStep settle_step(std::uint32_t batch, double now, double seen_until);
-  // Of the step that was settled last; `prompt_tokens` are those of all `groups` of the server.
-  [[nodiscard]] double settled_seconds(std::uint64_t prompt_tokens, std::size_t groups) const;
+  // Of the step that was settled last; `all` is what all `groups` of the server compute in it.
+  [[nodiscard]] double settled_seconds(const SettledStep& all, std::size_t groups) const;
   // The step takes so many seconds, also where nothing was settled and others' sequences are waited for.
   void count_step(double seconds);
   // The requests that are finished with the step of the batch.

@@ -48,17 +48,18 @@ void ServerSteps::end_pass(std::vector<std::size_t>& finished) {
 
 void ServerSteps::begin_pass(double now) {
   for (auto batch = ready_.begin(); batch != ready_.end(); ++batch) {
-    std::uint64_t prompt_tokens = 0;
+    Replica::SettledStep all;
     std::vector<const Replica*> run;
     for (Replica& group : groups_) {
       // Where a batch has nobody there is no step that was settled.
       const double seen_until = one_ahead_ && group.runs(*batch) ? asked_ : now;
       const Replica::SettledStep step = group.settle_step(*batch, now, seen_until);
       if (step.runs) run.push_back(&group);
-      prompt_tokens += step.prompt_tokens;
+      all.answers += step.answers;
+      all.prompt_tokens += step.prompt_tokens;
     }
     double seconds = 0;
-    for (const Replica* group : run) seconds = std::max(seconds, group->settled_seconds(prompt_tokens, groups_.size()));
+    for (const Replica* group : run) seconds = std::max(seconds, group->settled_seconds(all, groups_.size()));
     if (!(seconds > 0)) continue;
     pass_through(*batch, now, seconds);
     ready_.erase(batch);

@@ -167,21 +167,24 @@ double DeploymentCosts::prompt_seconds(std::span<const PromptPart> prompts, doub
   return reading_.prompt(cost_.prefill_of_groups(mean, prompts.size(), fill, answers));
 }
 
-double DeploymentCosts::start_seconds(double answers) const {
-  return reading_.prompt(cost_.prefill(profiles_.front().mean, groups(), answers));
+double DeploymentCosts::start_seconds(double answers, double fill) const {
+  return reading_.prompt(cost_.prefill_of_groups(profiles_.front().mean, 1, fill, answers));
 }
 
 double DeploymentCosts::step_seconds(std::span<const Decoding> sequences, std::span<const PromptPart> prompts,
-                                     double fill) const {
-  if (sequences.empty()) return prompt_seconds(prompts, 0, fill);
+                                     GroupFill fill) const {
+  if (sequences.empty()) return prompt_seconds(prompts, 0, fill.prompts);
   const ResidencySummary mean = summary_of(sequences);
-  const std::uint64_t passing = sequences.size() * groups();
-  const double alone = reading_.step(cost_.step(mean, passing));
+  const auto step = [&](double beside) {
+    return reading_.step(cost_.step_of_groups(mean, sequences.size(), fill.answers, beside));
+  };
+  const double alone = step(0);
   if (prompts.empty()) return alone;
   // Answers and parts of prompts pass together, so that weights are read and kernels start once: what the shortest
   // part takes is in the answers' step.
-  const double beside = std::max(0.0, prompt_seconds(prompts, alone, fill) - start_seconds(alone));
-  return reading_.step(cost_.step(mean, passing, beside)) + beside;
+  const double prompt = prompt_seconds(prompts, alone, fill.prompts);
+  const double beside = std::max(0.0, prompt - start_seconds(alone, fill.prompts));
+  return step(beside) + beside;
 }
 
 }  // namespace kvroof

@@ -21,15 +21,20 @@ struct PromptPart {
   std::uint32_t from = 0, to = 0;
 };
 
+// Where groups of devices share experts: how many tokens of each kind all of them have, as a share of those that they
+// would have if each had as many as this one.
+struct GroupFill {
+  double answers = 1, prompts = 1;
+};
+
 class ServingCosts {
  public:
   virtual ~ServingCosts() = default;
 
   // Seconds of a step, through all stages, that makes one token more of each sequence and computes those parts of
-  // prompts. Not both are empty. `fill`: where groups of devices share experts, how many tokens of prompts all of them
-  // have, as a share of those that they would have if each had so many.
+  // prompts. Not both are empty.
   [[nodiscard]] virtual double step_seconds(std::span<const Decoding> sequences, std::span<const PromptPart> prompts,
-                                            double fill = 1) const = 0;
+                                            GroupFill fill = {}) const = 0;
   // Bytes of one device that the sequence's cache takes, with what the policy keeps beside it.
   [[nodiscard]] virtual double cache_bytes(const Decoding& sequence) const = 0;
   // Bytes of one device that another server needs of a sequence whose prompt is computed here.
@@ -62,15 +67,15 @@ struct TimeReading {
   Of prompt = [](const Estimate& e) { return e.value; };
 };
 
-// The costs of one deployment, of a batch of one of its groups of devices: the others are taken to have as many
-// answers. A sequence takes the profile of the length that is nearest to its prompt.
+// The costs of one deployment, of a batch of one of its groups of devices. A sequence takes the profile of the length
+// that is nearest to its prompt.
 class DeploymentCosts : public ServingCosts {
  public:
   // Profiles in the order of their lengths, at least one.
   DeploymentCosts(const CostModel& cost, std::span<const LengthProfile> profiles, TimeReading reading);
 
   [[nodiscard]] double step_seconds(std::span<const Decoding> sequences, std::span<const PromptPart> prompts,
-                                    double fill = 1) const override;
+                                    GroupFill fill = {}) const override;
   [[nodiscard]] double cache_bytes(const Decoding& sequence) const override;
   // The rows that are left after the prompt, without what pages leave empty, and the policy's state of them.
   [[nodiscard]] double moved_bytes(std::uint32_t prompt) const override;
@@ -80,13 +85,12 @@ class DeploymentCosts : public ServingCosts {
   [[nodiscard]] double cache_capacity() const override { return capacity_; }
 
  private:
-  [[nodiscard]] std::uint64_t groups() const { return cost_.deployment().data_parallel; }
   [[nodiscard]] std::size_t profile_of(std::uint32_t prompt) const;
   [[nodiscard]] ResidencySummary summary_of(std::span<const Decoding> sequences) const;
   [[nodiscard]] LayerCounts prompt_counts(std::uint32_t tokens) const;
   [[nodiscard]] LayerCounts part_counts(const PromptPart& part) const;
   // What the shortest prompt takes: reading weights and starting kernels.
-  [[nodiscard]] double start_seconds(double answers) const;
+  [[nodiscard]] double start_seconds(double answers, double fill) const;
   [[nodiscard]] double prompt_seconds(std::span<const PromptPart> prompts, double answers, double fill) const;
 
   const CostModel& cost_;

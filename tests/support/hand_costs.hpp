@@ -14,7 +14,7 @@ class HandCosts : public ServingCosts {
   explicit HandCosts(double bytes) : capacity(bytes) {}
 
   [[nodiscard]] double step_seconds(std::span<const Decoding> sequences, std::span<const PromptPart> prompts,
-                                    double = 1) const override {
+                                    GroupFill = {}) const override {
     double seconds = sequences.empty() ? 0 : 1;
     for (const PromptPart& part : prompts) seconds += 0.1 * (part.to - part.from);
     return seconds;

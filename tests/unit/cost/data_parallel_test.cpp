@@ -58,6 +58,21 @@ TEST_CASE("a group reads its part of the experts that the tokens of all groups c
   CHECK(term(eight, 8, CostTerm::kLinear) < 0.6 * term(eight, 512, CostTerm::kLinear));
 }
 
+TEST_CASE("a sequence more than groups have evenly adds its own experts, not those of one more in every group") {
+  const CostModel cost = deepseek(1, 8);
+  const ResidencySummary r = sequences(cost);
+  const double eight = term(cost, 8, CostTerm::kLinear), nine = term(cost, 9, CostTerm::kLinear);
+  const double sixteen = term(cost, 16, CostTerm::kLinear);
+  CHECK(eight < nine);
+  // 256 (1 − (248/256)^B) of the 256 experts: 8, 9 and 16 sequences ask for 57, 63 and 101 of them.
+  CHECK((nine - eight) / (sixteen - eight) == Approx((63.5 - 57.4) / (101.9 - 57.4)).margin(0.08));
+  CHECK(cost.step(r, 9).value == Approx(cost.step_of_groups(r, 2, 9.0 / 16).value));
+  CHECK(cost.step(r, 16).value == Approx(cost.step_of_groups(r, 2, 1).value));
+  CHECK(cost.predict(r, 9).tokens_per_s.value > cost.predict(r, 8).tokens_per_s.value);
+  CHECK(cost.prefill(r, 1).value < cost.prefill(r, 8).value);
+  CHECK(cost.prefill(r, 8).value == Approx(cost.prefill_of_groups(r, 1, 1).value));
+}
+
 // DeepEP's low-latency kernels in SGLang (ai-dynamo/aiconfigurator @095f58a, wideep_deepep_ll_perf; hidden 7168, 8 of
 // 256 experts): microseconds of dispatch and combine together with so many tokens on each device.
 TEST_CASE("tokens go to their experts and back within 40 % of the time that DeepEP's kernels take") {

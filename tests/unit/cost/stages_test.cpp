@@ -88,6 +88,18 @@ TEST_CASE("memory has room for the fullest stage: whole layers, and a head or an
   CHECK(ledger(79).kv_allocated.value == Approx(2 * static_cast<double>(ledger(1).kv_allocated.value) / 80));
 }
 
+TEST_CASE("where stages differ, vLLM's ends have the fewer layers, and others' ends may have the more") {
+  const auto weights = [](const std::string& engine, std::uint32_t stages) {
+    const CostModel cost = cost_of(over(1, stages), engine, "h200");
+    return static_cast<double>(cost.ledger(work(cost), 1).weights.value);
+  };
+  const double all = weights("vllm", 1), end = 2.0 * 128256 * 8192, layer = (all - 2 * end) / 80;
+  // TensorRT-LLM gives the first stages one more (Mapping.pp_layers), vLLM those between.
+  CHECK(weights("tensorrt-llm", 7) == Approx(12 * layer + end));
+  CHECK(weights("vllm", 7) == Approx(std::max(12 * layer, 11 * layer + end)));
+  CHECK(weights("tensorrt-llm", 8) == Approx(weights("vllm", 8)));
+}
+
 TEST_CASE("experts lie whole on as many groups as divide them, of a model that has some") {
   CHECK(deployment_problem(model("deepseek-v3"), over(8, 1, 8)).empty());
   CHECK(deployment_problem(model("gpt-oss-20b"), over(64, 1, 64)) ==

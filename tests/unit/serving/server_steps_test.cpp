@@ -30,11 +30,23 @@ class NotingCosts : public HandCosts {
  public:
   using HandCosts::HandCosts;
   [[nodiscard]] double step_seconds(std::span<const Decoding> sequences, std::span<const PromptPart> prompts,
-                                    double fill = 1) const override {
+                                    GroupFill fill = {}) const override {
     ++steps[sequences.size() + prompts.size()];
     return HandCosts::step_seconds(sequences, prompts, fill);
   }
   mutable std::map<std::size_t, int> steps;  // by sequences
+};
+
+// Notes what share of its own tokens a group was told that all groups have.
+class FillingCosts : public HandCosts {
+ public:
+  [[nodiscard]] double step_seconds(std::span<const Decoding> sequences, std::span<const PromptPart> prompts,
+                                    GroupFill fill) const override {
+    for (const Decoding& s : sequences) answers[s.prompt] = fill.answers;
+    for (const PromptPart& part : prompts) of_prompts[part.to] = fill.prompts;
+    return HandCosts::step_seconds(sequences, prompts, fill);
+  }
+  mutable std::map<std::uint32_t, double> answers, of_prompts;  // of the last step, by length of prompt
 };
 
 std::vector<Request> drawn(double rate) {
@@ -180,6 +192,16 @@ TEST_CASE("a step of groups ends for all of them when it ends for the slowest") 
   CHECK(o.totals.busy_seconds == Approx(6));
   CHECK(o.totals.most_running == 2);
   CHECK(o.totals.running_seconds == Approx(12));  // of the server
+}
+
+TEST_CASE("groups that share experts know how many tokens all of them have, of prompts and of answers") {
+  const FillingCosts costs;
+  outcome_of(costs, limits_of(8, 100), {{0, 20, 3}, {0, 40, 3}, {0, 30, 3}}, 2);
+  // One group has prompts of 20 and 30 tokens, then two answers; the other one of 40 and one.
+  CHECK(costs.of_prompts.at(20) == Approx(90.0 / (2 * 50)));
+  CHECK(costs.of_prompts.at(40) == Approx(90.0 / (2 * 40)));
+  CHECK(costs.answers.at(30) == Approx(3.0 / (2 * 2)));
+  CHECK(costs.answers.at(40) == Approx(3.0 / (2 * 1)));
 }
 
 TEST_CASE("a group that has nothing to do takes part in steps: who comes to it waits for the end of one") {

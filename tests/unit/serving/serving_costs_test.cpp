@@ -235,6 +235,23 @@ TEST_CASE("a batch of a group takes the cost model's step with as many sequences
   CHECK(4 * fits == Approx(static_cast<double>(cost.largest_batch(profiles[0].mean))).epsilon(0.02));
 }
 
+TEST_CASE("a prompt of one group costs beside answers what it costs alone, though other groups have none") {
+  const ModelShape shape = find_model_shape("qwen3-30b-a3b", kCatalog);
+  const CostModel cost(shape, over(1, 1, 8), find_device("h100-sxm", kCatalog), find_engine_profile("vllm", kCatalog));
+  const std::vector<LengthProfile> profiles = {mean_profile(shape, 16, 50), mean_profile(shape, 128, 50),
+                                               mean_profile(shape, 1024, 50)};
+  const DeploymentCosts costs(cost, profiles, {});
+  const std::vector<Decoding> answers(4, Decoding{1024, 25});
+  for (const std::uint32_t tokens : {64U, 128U, 256U, 1024U}) {
+    INFO(tokens);
+    const std::vector<PromptPart> prompt = {{0, tokens}};
+    const GroupFill lone{1, 1.0 / 8};
+    const double both = costs.step_seconds(answers, prompt, lone);
+    CHECK(both > costs.step_seconds(answers, {}, lone));
+    CHECK(both > 0.97 * costs.step_seconds({}, prompt, lone));
+  }
+}
+
 TEST_CASE("batches of stages that are always full make the tokens that the cost model predicts of stages") {
   const ModelShape shape = find_model_shape("llama-3.1-70b", kCatalog);
   Deployment deployment = over(4, 2, 1);
