@@ -131,7 +131,8 @@ void describe_generate(po::options_description_easy_init add) {
       "prompt-file", list(), "text file with a prompt, or - for standard input; may be repeated")(
       "prompt", list(), "a prompt; may be repeated")(
       "ids", list(), "token ids of a prompt, \"5 17\"; needs no tokenizer; may be repeated")(
-      "batch", text("1"), "copies of each prompt")("policy", text("full"), "one eviction policy: name[:key=value]…")(
+      "batch", text("1"), "copies of each prompt; with --random-prompt so many prompts")(
+      "policy", text("full"), "one eviction policy: name[:key=value]…")(
       "budget", po::value<std::string>(),
       "for a policy without budget=: 0.5 or 50% of the prompt, 512 or 4k tokens, 0.5@current")(
       "backend", po::value<std::string>(), kBackendHelp)("linear", po::value<std::string>(), kLinearHelp)(

@@ -138,7 +138,12 @@ void print_summary(const RunFacts& facts, const SessionResult& result, const std
                                       bytes_text(speed->step_bytes), bytes_text(speed->cache_bytes))
                         : std::string());
   }
-  if (trace_bytes > 0) say("trace {}\n", bytes_text(trace_bytes));
+  if (trace_bytes == 0) return;
+  say("trace {}\n", bytes_text(trace_bytes));
+  if (facts.kv_type.quantised()) {
+    say("it holds the rows as they were read, and not the type of the cache: replay it with --kv {}\n",
+        name_of(facts.kv_type));
+  }
 }
 
 }  // namespace kvroof

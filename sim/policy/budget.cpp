@@ -96,7 +96,7 @@ Result<Budget> parse_compression(std::string_view text) {
   if (!value || *value >= 1) {
     return failure("`{}` is no compression: the share of the prompt to drop, at least 0 and below 1", shown(text));
   }
-  return Budget{Budget::Kind::kCompression, *value, std::string(text)};
+  return Budget{Budget::Kind::kCompression, *value, fmt::format("compression={}", text)};
 }
 
 }  // namespace kvroof

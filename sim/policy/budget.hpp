@@ -19,7 +19,7 @@ struct Budget {
   };
   Kind kind = Kind::kUnlimited;
   double value = 0;
-  std::string text = "unlimited";  // as the user wrote it
+  std::string text = "unlimited";  // as the user wrote it; a compression with its key
 
   // Slots a head may hold after a step that ended with `current` tokens seen (prompt included).
   [[nodiscard]] std::uint32_t tokens(std::uint32_t prompt, std::uint32_t current) const;

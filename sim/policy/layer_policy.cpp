@@ -135,7 +135,11 @@ void LayerPolicy::finish_row(TokenPos position, const HeadRowsSource* rows) {
   if (traits_.page > 0 && position.value + 1 == context_.prompt) {
     for (std::uint32_t h = 0; h < heads_.size(); ++h) show_keys(HeadId(h), rows);
   }
-  if (!evicts_after(position)) return;
+  if (evicts_after(position)) evict_from_heads(position, budget);
+  if (position.value + 1 == context_.prompt && !traits_.streams_prompt && !traits_.keeps_all()) pack_prompt();
+}
+
+void LayerPolicy::evict_from_heads(TokenPos position, std::uint32_t budget) {
   // Scores of k, v and q may decide what each head may hold; until then every head has the budget.
   const bool scores_first = traits_.scores_layer_first && traits_.capacities != Capacities::kBudget;
   if (scores_first) {
@@ -153,10 +157,14 @@ void LayerPolicy::finish_row(TokenPos position, const HeadRowsSource* rows) {
     Head& head = heads_[h];
     if (head.present() > capacities_[h]) bring_to_capacity(HeadId(h), position, pack);
     else if (traits_.orders_full_heads && head.present() == capacities_[h] && !head.hole) order(HeadId(h), position);
-    packed_prompt_ = packed_prompt_ || (pack && head.present() < context_.prompt);
   }
+}
+
+// Where a policy or a window left something out of the prompt, the rest moves into a cache of its own. That is new:
+// heads that lost nothing are copied with the others.
+void LayerPolicy::pack_prompt() {
+  packed_prompt_ = std::ranges::any_of(heads_, [&](const Head& h) { return h.present() < context_.prompt; });
   if (!packed_prompt_) return;
-  // The cache is new: heads that lost nothing are copied with the others.
   for (Head& head : heads_) head.counts.moved += head.present();
   leave_prompt_buffer();
 }

@@ -166,6 +166,8 @@ class LayerPolicy {
   void free_slots(HeadId head, Close close);
   void plan_packing(const Head& head, HeadEviction& eviction) const;
   void plan_filling(const Head& head, HeadEviction& eviction, std::size_t left) const;
+  void evict_from_heads(TokenPos position, std::uint32_t budget);
+  void pack_prompt();
   void leave_prompt_buffer();
 
   PolicyTraits traits_;

@@ -106,7 +106,7 @@ std::string PolicySpec::text() const {
   std::string all = preset.empty() ? name : preset;
   if (has_budget) {
     const bool compression = budget.kind == Budget::Kind::kCompression;
-    all += fmt::format(":{}={}", compression ? "compression" : "budget", budget.text);
+    all += fmt::format(":{}{}", compression ? "" : "budget=", budget.text);
   }
   for (const auto& [key, value] : params) all += fmt::format(":{}={}", key, value);
   return all;
