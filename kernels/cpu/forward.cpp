@@ -203,7 +203,7 @@ void Forward::run(const ForwardTokens& tokens, AttentionStage& stage, std::span<
   embed(tokens);
   std::uint32_t attended = 0;
   for (std::uint32_t i = 0; i < shape.mixers(); ++i) {
-    const bool attends = attended < shape.layers && model_.config.block_of(LayerId(attended)) == i;
+    const bool attends = model_.config.attends(i);
     block({i, attends, attends ? attended++ : i - attended}, tokens, stage);
   }
   if (all) {

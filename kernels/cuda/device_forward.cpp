@@ -305,7 +305,7 @@ void DeviceForward::block(std::uint32_t index, const Attention& attention) {
   const bool norm_after = config.options.residual == ResidualOrder::kNormAfterAdd;
   float* x = x_.at<float>();
   const DeviceNorm before = norm_after ? DeviceNorm{} : w.attention_norm;
-  if (w.state.taps != nullptr) {
+  if (!config.attends(index)) {
     join("output", pass_states(index - attended_layers_, w.state, x, before), w.state.out, {});
     return feed_forward(w, x, w.mlp_norm, {});
   }

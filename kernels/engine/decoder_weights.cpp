@@ -1,7 +1,5 @@
 #include "kernels/engine/decoder_weights.hpp"
 
-#include <algorithm>
-
 namespace kvroof {
 namespace {
 
@@ -13,7 +11,7 @@ class DecoderBinder {
   void layer(std::uint32_t index, LayerWeights& w) {
     const std::string layer = fmt::format("layers.{}", index);
     norm(layer, names_.attention_norm, w.attention_norm);
-    if (attends(index)) {
+    if (config_.attends(index)) {
       names_.attention(binder_, shape_, layer, w);
     } else {
       names_.state(binder_, shape_, layer, w.state);
@@ -33,11 +31,6 @@ class DecoderBinder {
   WeightBinder& binder() { return binder_; }
 
  private:
-  [[nodiscard]] bool attends(std::uint32_t index) const {
-    const std::vector<std::uint32_t>& attending = config_.options.attending;
-    return attending.empty() || std::ranges::binary_search(attending, index);
-  }
-
   void norm(const std::string& layer, std::string_view name, Norm& norm) {
     if (!name.empty()) binder_.norm(fmt::format("{}.{}", layer, name), norm, shape_.hidden, shape_.norm_bias);
   }

@@ -1,6 +1,7 @@
 // Hugging Face config.json → ModelShape and the options that the engine needs.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -87,7 +88,11 @@ struct ModelConfig {
   ModelShape shape;
   ModelOptions options;
 
-  // Which of the model's mixers, and so of its blocks, a layer of attention is.
+  // Whether one of the model's mixers, and so of its blocks, is a layer of attention.
+  [[nodiscard]] bool attends(std::uint32_t block) const {
+    return options.attending.empty() || std::ranges::binary_search(options.attending, block);
+  }
+  // Which block a layer of attention is.
   [[nodiscard]] std::uint32_t block_of(LayerId layer) const {
     return options.attending.empty() ? layer.value : options.attending[layer.value];
   }
