@@ -138,6 +138,7 @@ void Forward::block(const Block& block, const ForwardTokens& tokens, AttentionSt
       mix(block, normed(x_, w.attention_norm), tokens, stage);
       norm_in_place(block_, w.attention_out_norm);
       add(block_);
+      if (!model_.config.has_mlp(block.index)) return;
       mlp(block.index, normed(x_, w.mlp_norm), block_);
       norm_in_place(block_, w.mlp_out_norm);
       add(block_);

@@ -24,6 +24,7 @@ float activation_of(Activation f, float x) {
     case Activation::kGelu: return 0.5F * x * (1.0F + std::erf(x * 0.70710678F));
     case Activation::kGeluTanh: return 0.5F * x * (1.0F + std::tanh(0.79788456F * (x + 0.044715F * x * x * x)));
     case Activation::kSigmoid: return 1.0F / (1.0F + std::exp(-x));
+    case Activation::kRelu2: return std::max(x, 0.0F) * x;
     default: return std::max(x, 0.0F);
   }
 }

@@ -1,5 +1,6 @@
 // Layers that hold a state in place of a cache: gated delta nets (arXiv:2412.06464, equation 10, as Qwen3-Next has
-// them) and gated short convolutions (LFM2, arXiv:2511.23404, section 2.1).
+// them), Mamba-2 (arXiv:2405.21060, the recurrence of its section 6, with B and C of a group's heads, a gate and a
+// norm behind it as Granite 4 has it) and gated short convolutions (LFM2, arXiv:2511.23404, section 2.1).
 #pragma once
 
 #include <cstddef>
@@ -38,7 +39,11 @@ class StateLayer {
 
  private:
   void convolve(const StateWeights& w, const StatePart& part, std::size_t stride);
-  void apply_delta_rule(const StateWeights& w, std::span<const StatePart> parts);
+  void pass_matrices(const StateWeights& w, std::span<const StatePart> parts);
+  struct Rates {
+    float kept = 0, taken = 0;
+  };
+  [[nodiscard]] Rates rates_of(const StateWeights& w, std::size_t token, std::size_t head) const;
   void pass_head(const StateWeights& w, const StatePart& piece, std::size_t head);
   void gate_heads(const StateWeights& w, std::size_t tokens);
   void make_gated(std::size_t tokens);
@@ -47,7 +52,7 @@ class StateLayer {
   float norm_eps_;
   Ops& ops_;
   std::vector<float> projected_;  // [tokens, StateWeights::in rows]
-  std::vector<float> rates_;      // [tokens, 2 · heads]
+  std::vector<float> rates_;      // [tokens, StateWeights::rates rows]
   std::vector<float> convolved_;  // [tokens, channels]
   std::vector<float> read_;       // [tokens, values]: what heads read of their matrices
   std::vector<float> taps_;       // [convolution, channels]

@@ -37,7 +37,7 @@ struct StepRow {
 };
 
 enum class NormMode : std::uint8_t { kNone, kRms, kLayer };
-enum class ActivationMode : std::uint8_t { kNone, kSilu, kGelu, kGeluTanh, kRelu, kSigmoid, kClampedSwiglu };
+enum class ActivationMode : std::uint8_t { kNone, kSilu, kGelu, kGeluTanh, kRelu, kRelu2, kSigmoid, kClampedSwiglu };
 
 struct DeviceMatrix {
   const std::byte* data = nullptr;  // [rows, cols] of a 16-bit type

@@ -53,7 +53,7 @@ void DeviceForward::reserve_experts() {
   shared_factors_.reserve(tokens_ * sizeof(float));
 }
 
-RoutedRows DeviceForward::route(const DeviceExperts& w, const float* x, const DeviceNorm& norm) {
+RoutedRows DeviceForward::route(const DeviceExperts& w, const float* x, const DeviceNorm& norm, float factor) {
   const ModelConfig& config = model_.host().config;
   const ModelShape& shape = config.shape;
   const std::uint32_t pairs = tokens_ * shape.experts_per_token;
@@ -65,7 +65,7 @@ RoutedRows DeviceForward::route(const DeviceExperts& w, const float* x, const De
     const RoutingRule& rule = config.options.routing;
     run_choose_experts(stream_, {router_logits_.at<float>(), tokens_, shape.experts, shape.experts_per_token,
                                  rule.scores == RouterScores::kSigmoid, w.router_bias, rule.groups, rule.top_groups,
-                                 rule.group_best, rule.renormalise, rule.scale, tables.chosen, tables.weights});
+                                 rule.group_best, rule.renormalise, factor * rule.scale, tables.chosen, tables.weights});
   }
   RoutedRows routed{tables.chosen, shape.experts_per_token, tables.order, tables.tiles, tables.tile_count,
                     most_tiles(pairs, shape.experts)};
@@ -91,7 +91,8 @@ void DeviceForward::launch_routed(const char* operation, LinearArguments& a) {
 void DeviceForward::pass_experts(const DeviceExperts& w, const float* x, const DeviceNorm& norm, float* out,
                                  bool add) {
   const ModelShape& shape = model_.host().config.shape;
-  const RoutedRows routed = route(w, x, norm);
+  const float factor = add ? model_.host().config.options.residual_scale : 1.0F;
+  const RoutedRows routed = route(w, x, norm, factor);
   const RouteTables tables(routes_, tokens_ * shape.experts_per_token, shape.experts, 0);
   LinearArguments a = mlp_arguments(w.routed, x, norm, expert_activated_.at<float>());
   a.tokens = tokens_ * shape.experts_per_token;
@@ -131,6 +132,7 @@ void DeviceForward::pass_experts(const DeviceExperts& w, const float* x, const D
   last.bias = w.shared.down.bias;
   last.token_factors = w.shared_gate.rows > 0 ? shared_factors_.at<float>() : nullptr;
   last.add = true;
+  last.factor = factor;
   last.out = out;
   launch_linear("shared_down", last);
 }
@@ -138,14 +140,17 @@ void DeviceForward::pass_experts(const DeviceExperts& w, const float* x, const D
 DeviceForward::ExpertPasses DeviceForward::read_expert_passes() {
   const ModelShape& shape = model_.host().config.shape;
   if (shape.experts == 0) return {};
-  const auto layers = static_cast<std::uint32_t>(shape.expert_layers());
-  if (tokens_ == 1) return {std::uint64_t{layers} * shape.experts_per_token, 0};
+  if (tokens_ == 1) return {shape.expert_layers() * shape.experts_per_token, 0};
   const RouteTables tables(routes_, tokens_ * shape.experts_per_token, shape.experts, shape.dense_layers);
-  std::vector<std::uint32_t> passed(layers);
+  std::vector<std::uint32_t> passed(shape.mixers() - shape.dense_layers);
   copy_to_host(stream_, std::as_writable_bytes(std::span(passed)), reinterpret_cast<std::byte*>(tables.passed));
   ExpertPasses out;
-  for (const std::uint32_t experts : passed) out.experts += experts;
-  out.undeclared_bytes = out.experts * expert_bytes(model_.layers.back().experts.routed);
+  for (std::uint32_t i = 0; i < passed.size(); ++i) {
+    const std::uint32_t block = shape.dense_layers + i;
+    if (!model_.host().config.has_mlp(block)) continue;
+    out.experts += passed[i];
+    out.undeclared_bytes += passed[i] * expert_bytes(model_.layers[block].experts.routed);
+  }
   return out;
 }
 

@@ -14,6 +14,7 @@ ActivationMode activation_of(Activation f) {
     case Activation::kGelu: return ActivationMode::kGelu;
     case Activation::kGeluTanh: return ActivationMode::kGeluTanh;
     case Activation::kClampedSwiglu: return ActivationMode::kClampedSwiglu;
+    case Activation::kRelu2: return ActivationMode::kRelu2;
     default: return ActivationMode::kRelu;
   }
 }
@@ -56,8 +57,8 @@ DeviceForward::DeviceForward(Stream& stream, Launches& launches, const DeviceMod
       library_linear_(stream, library, linear),
       column_parts_(stream, multiprocessors) {
   const ModelShape& shape = model.host().config.shape;
-  check(model.host().config.options.residual_scale == 1 || (shape.experts == 0 && shape.norms_per_layer <= 2),
-        "a scaled residual has neither experts nor norms of what is added");
+  check(model.host().config.options.residual_scale == 1 || shape.norms_per_layer <= 2,
+        "a scaled residual has no norms of what is added");
   const std::vector<unsigned> zeros(shape.heads + std::size_t{2} * shape.kv_heads);
   DeviceTables done(stream, heads_done_);
   done.add(std::span<const unsigned>(zeros));
@@ -307,7 +308,8 @@ void DeviceForward::block(std::uint32_t index, const Attention& attention) {
   const DeviceNorm before = norm_after ? DeviceNorm{} : w.attention_norm;
   if (!config.attends(index)) {
     join("output", pass_states(index - attended_layers_, w.state, x, before), w.state.out, {});
-    return feed_forward(w, x, w.mlp_norm, {});
+    if (config.has_mlp(index)) feed_forward(w, x, w.mlp_norm, {});
+    return;
   }
   const float* attended = attend(LayerId(attended_layers_++), w, x, before, attention);
   if (config.options.residual == ResidualOrder::kParallel) {
@@ -319,6 +321,7 @@ void DeviceForward::block(std::uint32_t index, const Attention& attention) {
     return;
   }
   join("output", attended, w.o, w.attention_out_norm);
+  if (!config.has_mlp(index)) return;
   if (norm_after) norm_rows(x, w.attention_norm, x, false);
   feed_forward(w, x, norm_after ? DeviceNorm{} : w.mlp_norm, w.mlp_out_norm);
   if (norm_after) norm_rows(x, w.mlp_norm, x, false);

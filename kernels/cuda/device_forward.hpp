@@ -70,6 +70,8 @@ struct Attention {
 // The input of token t alone.
 AttentionInput row_of(const AttentionInput& input, std::uint32_t t, const ModelShape& shape);
 
+struct StateRow;
+
 class DeviceForward {
  public:
   // All must outlive this object; `library` may be null. Throws OutOfDeviceMemory.
@@ -121,8 +123,9 @@ class DeviceForward {
   void gate_attended(const DeviceLinear& gate, const float* x, const DeviceNorm& norm);
   // The same of a layer that holds a state; `number` counts them alone. device_states.cpp.
   const float* pass_states(std::uint32_t number, const DeviceState& w, const float* x, const DeviceNorm& norm);
-  void apply_delta_rule(const DeviceState& w, StatePlaces states, const float* x, const float* rates, float* out);
-  void gate_heads(const GateArguments& a);
+  void convolve(const DeviceState& w, StatePlaces states, const StateRow& row, const float* projected, float* out);
+  void apply_state_rule(const DeviceState& w, const StateRuleArguments& a);
+  void gate_heads(const GateArguments& a, bool by_group = false);
   void linear(const char* operation, const float* x, const DeviceNorm& norm, const DeviceLinear& w, float* out,
               bool add, float factor = 1);
   [[nodiscard]] LinearArguments mlp_arguments(const DeviceMlp& w, const float* x, const DeviceNorm& norm,
@@ -140,7 +143,7 @@ class DeviceForward {
   const float* latent_output(const DeviceLatent& w);
   struct RouteTables;
   void reserve_experts();
-  [[nodiscard]] RoutedRows route(const DeviceExperts& w, const float* x, const DeviceNorm& norm);
+  [[nodiscard]] RoutedRows route(const DeviceExperts& w, const float* x, const DeviceNorm& norm, float factor);
   void launch_routed(const char* operation, LinearArguments& a);
   // out += linear(x), or out += norm(linear(x)) where the family has a norm there.
   void join(const char* operation, const float* x, const DeviceLinear& w, const DeviceNorm& out_norm);

@@ -134,7 +134,7 @@ DeviceExperts DeviceModel::experts(const ExpertWeights& experts) {
   DeviceExperts out;
   if (experts.routed.empty()) return out;
   out.router = linear(experts.router);
-  out.router_bias = reinterpret_cast<const float*>(vector(experts.router_bias));
+  out.router_bias = exact(experts.router_bias);
   if (!experts.shared_gate.empty()) out.shared_gate = matrix(experts.shared_gate);
   out.shared = mlp(experts.shared);
   const auto all = [&](Linear Mlp::*part) {
@@ -160,8 +160,8 @@ DeviceLatent DeviceModel::latent(const LatentWeights& w) {
 }
 
 DeviceState DeviceModel::state(const StateWeights& w) {
-  return {linear(w.in), linear(w.rates), vector(w.taps), reinterpret_cast<const float*>(vector(w.decay)),
-          reinterpret_cast<const float*>(vector(w.rate_bias)), norm(w.norm), linear(w.out)};
+  return {linear(w.in),       linear(w.rates), vector(w.taps), vector(w.taps_bias), exact(w.decay),
+          exact(w.rate_bias), exact(w.skip),   norm(w.norm),   linear(w.out)};
 }
 
 DeviceModel::DeviceModel(Stream& stream, const Model& model, const ElementProgress& progress, UploadRing ring)
@@ -183,8 +183,7 @@ DeviceModel::DeviceModel(Stream& stream, const Model& model, const ElementProgre
     const bool apart = !l.q.empty();
     layers.push_back({norm(l.attention_norm), norm(l.attention_out_norm), norm(l.mlp_norm), norm(l.mlp_out_norm),
                       norm(l.q_norm), norm(l.k_norm), apart ? stacked(qkv) : DeviceLinear{}, latent(l.latent),
-                      linear(l.o), mlp(l.mlp), experts(l.experts),
-                      reinterpret_cast<const float*>(vector(l.sinks)), linear(l.gate), state(l.state)});
+                      linear(l.o), mlp(l.mlp), experts(l.experts), exact(l.sinks), linear(l.gate), state(l.state)});
   }
   for (const RotaryRule& rule : model.config.options.rotary) {
     frequencies.push_back(floats(rule.inverse_frequencies));

@@ -47,8 +47,8 @@ struct DeviceLatent {
 struct DeviceState {
   DeviceLinear in, rates;
   const std::byte* taps = nullptr;  // null: the layer attends
-  const float* decay = nullptr;
-  const float* rate_bias = nullptr;
+  const std::byte* taps_bias = nullptr;
+  const float *decay = nullptr, *rate_bias = nullptr, *skip = nullptr;
   DeviceNorm norm;
   DeviceLinear out;
 };
@@ -101,6 +101,7 @@ class DeviceModel {
   DeviceState state(const StateWeights& state);
   DeviceMatrix matrix(const Weight& weight);
   const float* floats(const std::vector<float>& values);
+  const float* exact(const Weight& weight) { return reinterpret_cast<const float*>(vector(weight)); }
 
   Stream& stream_;
   const Model& model_;

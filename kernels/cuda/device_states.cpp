@@ -17,19 +17,22 @@ std::uint64_t layer_floats(const ModelShape& shape) {
 
 bool is_short(const StateLayers& s) { return s.kind == StateKind::kShortConvolution; }
 
-// Rows of a token: what is projected, what is convolved, what is read, rates.
+}  // namespace
+
+// Rows of a token: what is projected, what is convolved, what is read, rates that have a product of their own.
 struct StateRow {
   explicit StateRow(const ModelShape& shape)
-      : projected(is_short(shape.state) ? 3 * std::size_t{shape.hidden}
-                                        : 2 * (shape.state.keys() + shape.state.values())),
-        convolved(convolved_channels(shape.state, shape.hidden)),
-        read(shape.state.values()),
-        rates(2 * std::size_t{shape.state.heads}) {}
+      : convolved(convolved_channels(shape.state, shape.hidden)), read(shape.state.values()) {
+    const std::size_t heads = shape.state.heads;
+    switch (shape.state.kind) {
+      case StateKind::kShortConvolution: projected = 3 * std::size_t{shape.hidden}; break;
+      case StateKind::kMamba2: projected = convolved + read + heads; break;
+      default: projected = convolved + read, rates = 2 * heads; break;
+    }
+  }
 
-  std::size_t projected, convolved, read, rates;
+  std::size_t projected = 0, convolved, read, rates = 0;
 };
-
-}  // namespace
 
 std::size_t state_row_floats(const ModelShape& shape) {
   if (shape.state.layers == 0) return 0;
@@ -41,12 +44,13 @@ std::uint64_t held_state_floats(const ModelShape& shape) {
   return shape.state.layers == 0 ? 0 : shape.state.layers * layer_floats(shape);
 }
 
-void DeviceForward::gate_heads(const GateArguments& a) {
+void DeviceForward::gate_heads(const GateArguments& a, bool by_group) {
   const std::uint64_t values = std::uint64_t{a.tokens} * a.heads * a.dim;
-  DeclaredWork work = moved(Cause::kWeights, a.scale != nullptr ? std::uint64_t{2} * a.dim : 0);
+  const std::uint64_t scales = a.scale == nullptr ? 0 : std::uint64_t{by_group ? a.heads : 1} * a.dim;
+  DeclaredWork work = moved(Cause::kWeights, 2 * scales);
   work.bytes.add(Cause::kActivations, 3 * values * sizeof(float));
   const Launch launch(launches_, {"gate", layer_, Cause::kActivations, work});
-  run_gate_heads(stream_, model_.type(), a);
+  by_group ? run_gate_groups(stream_, model_.type(), a) : run_gate_heads(stream_, model_.type(), a);
 }
 
 void DeviceForward::gate_attended(const DeviceLinear& gate, const float* x, const DeviceNorm& norm) {
@@ -60,17 +64,31 @@ void DeviceForward::gate_attended(const DeviceLinear& gate, const float* x, cons
               ActivationMode::kSigmoid});
 }
 
-void DeviceForward::apply_delta_rule(const DeviceState& w, StatePlaces states, const float* x, const float* rates,
-                                     float* out) {
+void DeviceForward::convolve(const DeviceState& w, StatePlaces states, const StateRow& row, const float* projected,
+                             float* out) {
   const ModelShape& shape = model_.host().config.shape;
   const StateLayers& s = shape.state;
+  const auto channels = static_cast<std::uint32_t>(row.convolved);
+  const std::uint64_t rows = is_short(s) ? row.projected + row.convolved : 2 * row.convolved;
   const std::uint64_t passes = states.prompt ? 1 : 2 * std::uint64_t{tokens_};  // a prompt's are only written
+  const std::uint64_t of_channel = s.convolution + (w.taps_bias != nullptr ? 1 : 0);
+  DeclaredWork work = moved(Cause::kWeights, std::uint64_t{2} * row.convolved * of_channel);
+  work.bytes.add(Cause::kActivations, (tokens_ * rows + passes * convolution_floats(shape)) * sizeof(float));
+  const Launch launch(launches_, {"convolve", layer_, Cause::kActivations, work});
+  run_convolve(stream_, model_.type(),
+               {states, projected, static_cast<std::uint32_t>(row.projected), tokens_, channels, s.convolution, w.taps,
+                w.taps_bias, is_short(s), out});
+}
+
+void DeviceForward::apply_state_rule(const DeviceState& w, const StateRuleArguments& a) {
+  const ModelShape& shape = model_.host().config.shape;
+  const StateLayers& s = shape.state;
+  const std::uint64_t passes = a.states.prompt ? 1 : 2 * std::uint64_t{tokens_};
   DeclaredWork work = moved(Cause::kActivations, passes * state_elements(s) * sizeof(float));
-  work.bytes.add(Cause::kWeights, std::uint64_t{2} * s.heads * sizeof(float));
+  work.bytes.add(Cause::kWeights, std::uint64_t{w.skip != nullptr ? 3U : 2U} * s.heads * sizeof(float));
   work.flops = tokens_ * (state_operations(s, shape.hidden) - 2 * convolved_channels(s, shape.hidden) * s.convolution);
-  const Launch launch(launches_, {"delta_rule", layer_, Cause::kActivations, work});
-  run_delta_rule(stream_, {states, x, rates, w.decay, w.rate_bias, tokens_, s.heads, s.key_heads, s.key_dim,
-                           s.value_dim, out});
+  const Launch launch(launches_, {"state_rule", layer_, Cause::kActivations, work});
+  run_state_rule(stream_, a);
 }
 
 const float* DeviceForward::pass_states(std::uint32_t number, const DeviceState& w, const float* x,
@@ -81,31 +99,29 @@ const float* DeviceForward::pass_states(std::uint32_t number, const DeviceState&
   float* const projected = projections_.at<float>();
   float* const convolved = projected + tokens_ * row.projected;
   float* const read = convolved + tokens_ * row.convolved;
-  float* const rates = read + tokens_ * row.read;
+  float* const own_rates = read + tokens_ * row.read;
   StatePlaces states = states_;
   states.at = number * layer_floats(shape);
-  linear(is_short(s) ? "state_in" : "state_qkvz", x, norm, w.in, projected, false);
-  if (!is_short(s)) {
+  linear("state_in", x, norm, w.in, projected, false);
+  if (row.rates > 0) {
     LinearArguments a = with_norm(x, norm);
     a.w = w.rates.matrix;
-    a.out = rates;
+    a.out = own_rates;
     launch_linear("state_rates", a, false);
   }
-  {
-    const std::uint64_t rows = row.projected + row.convolved - (is_short(s) ? 0 : row.read);  // without the gate's
-    const std::uint64_t passes = states.prompt ? 1 : 2 * std::uint64_t{tokens_};
-    DeclaredWork work = moved(Cause::kWeights, std::uint64_t{2} * row.convolved * s.convolution);
-    work.bytes.add(Cause::kActivations, (tokens_ * rows + passes * convolution_floats(shape)) * sizeof(float));
-    const Launch launch(launches_, {"convolve", layer_, Cause::kActivations, work});
-    run_convolve(stream_, model_.type(),
-                 {states, projected, static_cast<std::uint32_t>(row.projected), tokens_,
-                  static_cast<std::uint32_t>(row.convolved), s.convolution, w.taps, is_short(s), convolved});
-  }
+  convolve(w, states, row, projected, convolved);
   if (is_short(s)) return convolved;
   states.at += convolution_floats(shape);
-  apply_delta_rule(w, states, convolved, rates, read);
-  gate_heads({read, projected + row.convolved, static_cast<std::uint32_t>(row.projected), tokens_, s.heads,
-              s.value_dim, ActivationMode::kSilu, w.norm.scale, model_.host().config.options.norm_eps});
+  const float* const rates = row.rates > 0 ? own_rates : projected + row.convolved + row.read;
+  const auto rates_row = static_cast<std::uint32_t>(row.rates > 0 ? row.rates : row.projected);
+  apply_state_rule(w, {states, convolved, rates, rates_row, w.decay, w.rate_bias, w.skip, tokens_, s.heads,
+                       s.key_heads, s.key_dim, s.value_dim, read});
+  const bool by_group = s.kind == StateKind::kMamba2;
+  const std::uint32_t gated = by_group ? s.key_heads : s.heads;
+  gate_heads({read, projected + row.convolved, static_cast<std::uint32_t>(row.projected), tokens_, gated,
+              static_cast<std::uint32_t>(s.values() / gated), ActivationMode::kSilu, w.norm.scale,
+              model_.host().config.options.norm_eps},
+             by_group);
   return read;
 }
 

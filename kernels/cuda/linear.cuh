@@ -26,6 +26,7 @@ KV_DEVICE float activated(ActivationMode f, float x) {
     case ActivationMode::kGelu: return 0.5F * x * (1.0F + erff(x * 0.70710678F));
     case ActivationMode::kGeluTanh: return 0.5F * x * (1.0F + tanhf(0.79788456F * (x + 0.044715F * x * x * x)));
     case ActivationMode::kRelu: return x > 0 ? x : 0.0F;
+    case ActivationMode::kRelu2: return x > 0 ? x * x : 0.0F;
     case ActivationMode::kSigmoid: return 1.0F / (1.0F + exp_of(-x));
     default: return x;
   }

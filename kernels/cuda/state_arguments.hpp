@@ -13,7 +13,7 @@ struct StatePlaces {
   std::uint64_t at = 0;               // floats from there to what a launch changes
 };
 
-// out row t = silu(Σ taps · rows up to t), or of a short convolution: second third of row t · Σ taps · (first third ·
+// out row t = silu(bias + Σ taps · rows up to t), or of a short convolution: second third of row t · Σ taps · (first third ·
 // last third) of rows up to t.
 struct ConvolveArguments {
   StatePlaces states;             // [width − 1, channels], the oldest first
@@ -23,25 +23,29 @@ struct ConvolveArguments {
   std::uint32_t channels = 0;
   std::uint32_t width = 0;        // tokens that it sees
   const std::byte* taps = nullptr;  // [channels, width] of the weights' type
+  const std::byte* bias = nullptr;  // [channels], or null; not of a short convolution
   bool is_short = false;
   float* out = nullptr;           // [tokens, channels]
 };
 
-// S ← e^−g S; S ← S + k βᵀ(v − Sᵀk); out = Sᵀq for each head (gated delta rule, arXiv:2412.06464, equation 10).
+// For each head S ← e^−g S; S ← S + k βᵀ(v − Sᵀk); out = Sᵀq (gated delta rule, arXiv:2412.06464, equation 10), or with
+// Δ = softplus(step + bias) S ← e^(−Δ e^decay) S; S ← S + Δ k vᵀ; out = Sᵀq + skip v (Mamba-2, arXiv:2405.21060).
 constexpr std::uint32_t kMostStateKeys = 256;
-struct DeltaRuleArguments {
+struct StateRuleArguments {
   StatePlaces states;                // [heads, key_dim, value_dim]
   const float* x = nullptr;          // [tokens, 2 · key_heads · key_dim + heads · value_dim]: q, k, v
-  const float* rates = nullptr;      // [tokens, 2 · heads]
+  const float* rates = nullptr;      // [tokens, rates_row]; 2 · heads lead, or the steps of heads
+  std::uint32_t rates_row = 0;
   const float* decay = nullptr;      // [heads]
   const float* rate_bias = nullptr;  // [heads]
+  const float* skip = nullptr;       // [heads] of Mamba-2; null: the delta rule
   std::uint32_t tokens = 0;
   std::uint32_t heads = 0, key_heads = 0;
   std::uint32_t key_dim = 0, value_dim = 0;  // key_dim ≤ kMostStateKeys
   float* out = nullptr;              // [tokens, heads, value_dim]
 };
 
-// x = f(gate) · norm(x) of each head, or f(gate) · x.
+// x = f(gate) · norm(x) of each head, or f(gate) · x; of groups norm(f(gate) · x), with a scale of each element.
 struct GateArguments {
   float* x = nullptr;                // [tokens, heads, dim]
   const float* gate = nullptr;       // [tokens, gate_row], of which heads · dim lead
@@ -49,12 +53,14 @@ struct GateArguments {
   std::uint32_t tokens = 0;
   std::uint32_t heads = 0, dim = 0;
   ActivationMode f = ActivationMode::kSilu;
-  const std::byte* scale = nullptr;  // [dim] of the weights' type, of an RMS norm; null: none
+  const std::byte* scale = nullptr;  // [dim], of groups [heads, dim], of the weights' type, of an RMS norm; null: none
   float eps = 0;
 };
 
 void run_convolve(Stream& stream, Stored weights, const ConvolveArguments& a);
-void run_delta_rule(Stream& stream, const DeltaRuleArguments& a);
+void run_state_rule(Stream& stream, const StateRuleArguments& a);
 void run_gate_heads(Stream& stream, Stored weights, const GateArguments& a);
+// Groups are wider than heads: many threads share one.
+void run_gate_groups(Stream& stream, Stored weights, const GateArguments& a);
 
 }  // namespace kvroof::cuda

@@ -7,7 +7,7 @@
 namespace kvroof::cuda {
 
 constexpr unsigned kConvolveThreads = 256;
-constexpr unsigned kDeltaThreads = 128;
+constexpr unsigned kRuleThreads = 128;
 constexpr unsigned kKeysOfLane = 32;
 constexpr unsigned kGateThreads = 256;
 constexpr float kStateKeyEps = 1e-6F;  // of the lengths of q and k
@@ -35,6 +35,7 @@ KV_KERNEL void convolve(ConvolveArguments a) {
   const float own = convolved_input(a, t, c);
   const std::size_t taps = std::size_t{c} * a.width;
   float sum = element<kType>(a.taps, taps + before) * own;
+  if (a.bias != nullptr) sum += element<kType>(a.bias, c);
   for (unsigned j = 0; j < before; ++j) {
     const unsigned back = before - j;
     float x = 0;
@@ -65,20 +66,30 @@ KV_DEVICE float lanes_sum(float x) {
   return x;
 }
 
-// How much of its matrix a head keeps, and how much of v it takes.
-KV_DEVICE float2_t rates_of(const DeltaRuleArguments& a, unsigned token, unsigned head) {
-  const float* rates = a.rates + std::size_t{token} * 2 * a.heads + head;
-  const float x = rates[a.heads] + a.rate_bias[head];
-  const float softplus = x > 20.0F ? x : log1pf(expf(x));
-  return {expf(-expf(a.decay[head]) * softplus), activated(ActivationMode::kSigmoid, rates[0])};
+// 1 / |x| of lanes' shares of x.
+template <unsigned kLanes>
+KV_DEVICE float length_factor(const float (&x)[kKeysOfLane]) {
+  float squares = 0;
+  KV_UNROLL
+  for (unsigned i = 0; i < kKeysOfLane; ++i) squares += x[i] * x[i];
+  return rsqrt_of(lanes_sum<kLanes>(squares) + kStateKeyEps);
 }
 
-// Blocks of kDeltaThreads, [heads · groups of columns, sequences]. kLanes neighbours share a column of the head's
+// How much of its matrix a head keeps, and how much of v it takes.
+template <bool kDelta>
+KV_DEVICE float2_t rates_of(const StateRuleArguments& a, unsigned token, unsigned head) {
+  const float* rates = a.rates + std::size_t{token} * a.rates_row + head;
+  const float x = rates[kDelta ? a.heads : 0] + a.rate_bias[head];
+  const float softplus = x > 20.0F ? x : log1pf(expf(x));
+  return {expf(-expf(a.decay[head]) * softplus), kDelta ? activated(ActivationMode::kSigmoid, rates[0]) : softplus};
+}
+
+// Blocks of kRuleThreads, [heads · groups of columns, sequences]. kLanes neighbours share a column of the head's
 // matrix, kKeysOfLane rows of it each, which stay in registers while the tokens of a prompt pass: no thread waits for
 // another warp's.
-template <unsigned kLanes>
-KV_KERNEL void delta_rule(DeltaRuleArguments a) {
-  constexpr unsigned kColumns = kDeltaThreads / kLanes;
+template <unsigned kLanes, bool kDelta>
+KV_KERNEL void state_rule(StateRuleArguments a) {
+  constexpr unsigned kColumns = kRuleThreads / kLanes;
   await_previous();
   const unsigned groups = (a.value_dim + kColumns - 1) / kColumns;
   const unsigned head = block_x() / groups;
@@ -102,18 +113,15 @@ KV_KERNEL void delta_rule(DeltaRuleArguments a) {
   const unsigned end = a.states.prompt ? a.tokens : first_token + 1;
   for (unsigned t = first_token; t < end; ++t) {
     const float* x = a.x + t * row + std::size_t{head / (a.heads / a.key_heads)} * a.key_dim + first;
-    float q[kKeysOfLane], k[kKeysOfLane], sums[2] = {};
+    float q[kKeysOfLane], k[kKeysOfLane];
     KV_UNROLL
     for (unsigned i = 0; i < kKeysOfLane; ++i) {
       q[i] = i < count ? x[i] : 0.0F;
       k[i] = i < count ? x[keys + i] : 0.0F;
-      sums[0] += q[i] * q[i];
-      sums[1] += k[i] * k[i];
     }
-    const float q_factor =
-        rsqrt_of(lanes_sum<kLanes>(sums[0]) + kStateKeyEps) * rsqrt_of(static_cast<float>(a.key_dim));
-    const float k_factor = rsqrt_of(lanes_sum<kLanes>(sums[1]) + kStateKeyEps);
-    const float2_t rates = rates_of(a, t, head);
+    const float q_factor = kDelta ? length_factor<kLanes>(q) * rsqrt_of(static_cast<float>(a.key_dim)) : 1.0F;
+    const float k_factor = kDelta ? length_factor<kLanes>(k) : 1.0F;
+    const float2_t rates = rates_of<kDelta>(a, t, head);
     float known = 0;
     KV_UNROLL
     for (unsigned i = 0; i < kKeysOfLane; ++i) {
@@ -121,7 +129,7 @@ KV_KERNEL void delta_rule(DeltaRuleArguments a) {
       s[i] *= rates.x;
       known += s[i] * k[i];
     }
-    known = lanes_sum<kLanes>(known);
+    known = kDelta ? lanes_sum<kLanes>(known) : 0.0F;
     const float v = used ? a.x[t * row + 2 * keys + std::size_t{head} * a.value_dim + column] : 0.0F;
     const float change = (v - known) * rates.y;
     float read = 0;
@@ -131,6 +139,7 @@ KV_KERNEL void delta_rule(DeltaRuleArguments a) {
       read += s[i] * q[i];
     }
     read = lanes_sum<kLanes>(read) * q_factor;
+    if (!kDelta) read += a.skip[head] * v;
     if (used && first == 0) a.out[(std::size_t{t} * a.heads + head) * a.value_dim + column] = read;
   }
   KV_UNROLL
@@ -157,6 +166,26 @@ KV_KERNEL void gate_heads(GateArguments a) {
   for (unsigned d = lane; d < a.dim; d += 32) {
     const float scale = a.scale != nullptr ? element<kType>(a.scale, d) : 1.0F;
     x[d] *= factor * scale * activated(a.f, gate[d]);
+  }
+}
+
+// Blocks of kGateThreads, [tokens, groups].
+template <Stored kType>
+KV_KERNEL void gate_groups(GateArguments a) {
+  KV_SHARED(float, sums, kGateThreads / 32);
+  await_previous();
+  const std::size_t token = block_x(), group = block_y();
+  float* x = a.x + (token * a.heads + group) * a.dim;
+  const float* gate = a.gate + token * a.gate_row + group * a.dim;
+  float squares = 0;
+  for (unsigned d = thread_x(); d < a.dim; d += kGateThreads) {
+    const float gated = x[d] * activated(a.f, gate[d]);
+    x[d] = gated;
+    squares += gated * gated;
+  }
+  const float factor = rsqrt_of(block_sum(squares, sums) / static_cast<float>(a.dim) + a.eps);
+  for (unsigned d = thread_x(); d < a.dim; d += kGateThreads) {
+    x[d] *= factor * element<kType>(a.scale, group * a.dim + d);
   }
 }
 

@@ -9,7 +9,7 @@ class DecoderBinder {
       : config_(config), shape_(config.shape), names_(names) {}
 
   void layer(std::uint32_t index, LayerWeights& w) {
-    const std::string layer = fmt::format("layers.{}", index);
+    std::string layer = next_layer();
     norm(layer, names_.attention_norm, w.attention_norm);
     if (config_.attends(index)) {
       names_.attention(binder_, shape_, layer, w);
@@ -17,11 +17,13 @@ class DecoderBinder {
       names_.state(binder_, shape_, layer, w.state);
     }
     norm(layer, names_.attention_out_norm, w.attention_out_norm);
+    if (!config_.has_mlp(index)) return;
+    if (names_.apart) layer = next_layer();
     norm(layer, names_.mlp_norm, w.mlp_norm);
     const std::string mlp_name = fmt::format("{}.{}", layer, names_.mlp);
     if (shape_.is_expert_layer(index)) {
       w.experts.routed.resize(shape_.experts);
-      names_.experts != nullptr ? names_.experts(binder_, config_, mlp_name, w.experts) : experts(mlp_name, w.experts);
+      names_.experts != nullptr ? names_.experts(binder_, config_, layer, w.experts) : experts(mlp_name, w.experts);
     } else {
       mlp(mlp_name, w.mlp, shape_.ffn);
     }
@@ -31,6 +33,8 @@ class DecoderBinder {
   WeightBinder& binder() { return binder_; }
 
  private:
+  std::string next_layer() { return fmt::format("layers.{}", layers_++); }
+
   void norm(const std::string& layer, std::string_view name, Norm& norm) {
     if (!name.empty()) binder_.norm(fmt::format("{}.{}", layer, name), norm, shape_.hidden, shape_.norm_bias);
   }
@@ -68,6 +72,7 @@ class DecoderBinder {
   const ModelShape& shape_;
   const DecoderNames& names_;
   WeightBinder binder_;
+  std::uint32_t layers_ = 0;  // as the checkpoint counts them, of those that are bound
 };
 
 void bind_qk_norms(WeightBinder& binder, const ModelShape& shape, const std::string& attention, LayerWeights& w) {
@@ -90,27 +95,27 @@ void bind_qk_norms(WeightBinder& binder, const ModelShape& shape, const std::str
 
 }  // namespace
 
-void bind_projections(WeightBinder& binder, const ModelShape& shape, const std::string& layer, LayerWeights& w,
+void bind_projections(WeightBinder& binder, const ModelShape& shape, const std::string& attention, LayerWeights& w,
                       std::string_view output) {
   const std::size_t q_width = std::size_t{shape.heads} * shape.head_dim;
   const std::size_t k_width = std::size_t{shape.kv_heads} * shape.head_dim;
-  std::string attention = layer + ".self_attn.";
   binder.linear(attention + "q_proj", w.q, q_width, shape.hidden, shape.qkv_bias);
   binder.linear(attention + "k_proj", w.k, k_width, shape.hidden, shape.qkv_bias);
   binder.linear(attention + "v_proj", w.v, k_width, shape.hidden, shape.qkv_bias);
-  binder.linear(attention.append(output), w.o, shape.hidden, q_width, shape.out_bias);
+  binder.linear(fmt::format("{}{}", attention, output), w.o, shape.hidden, q_width, shape.out_bias);
 }
 
 void bind_attention(WeightBinder& binder, const ModelShape& shape, const std::string& layer, LayerWeights& w) {
-  bind_projections(binder, shape, layer, w);
-  bind_qk_norms(binder, shape, layer + ".self_attn.", w);
+  const std::string attention = layer + ".self_attn.";
+  bind_projections(binder, shape, attention, w);
+  bind_qk_norms(binder, shape, attention, w);
 }
 
 std::vector<TensorBinding> bind_decoder(const ModelConfig& config, ModelWeights& weights, const DecoderNames& names) {
   const ModelShape& shape = config.shape;
   DecoderBinder decoder(config, names);
   WeightBinder& binder = decoder.binder();
-  binder.matrix("embed_tokens.weight", weights.embedding, shape.vocab, shape.hidden);
+  binder.matrix(fmt::format("{}.weight", names.embedding), weights.embedding, shape.vocab, shape.hidden);
   for (std::uint32_t i = 0; i < weights.layers.size(); ++i) decoder.layer(i, weights.layers[i]);
   binder.norm(std::string(names.final_norm), weights.final_norm, shape.hidden, shape.norm_bias);
   return binder.take();

@@ -9,7 +9,7 @@ constexpr std::size_t kScaled = 32, kPackedBytes = 16;  // elements that share a
 
 void bind_attention_with_sinks(WeightBinder& binder, const ModelShape& shape, const std::string& layer,
                                LayerWeights& w) {
-  bind_projections(binder, shape, layer, w);
+  bind_projections(binder, shape, layer + ".self_attn.", w);
   binder.exact_vector(layer + ".self_attn.sinks", w.sinks, shape.heads);
 }
 
@@ -46,8 +46,9 @@ void bind_together(WeightBinder& binder, const std::string& name, bool packed, s
   binder.add(std::move(bias));
 }
 
-void bind_experts(WeightBinder& binder, const ModelConfig& config, const std::string& mlp, ExpertWeights& w) {
+void bind_experts(WeightBinder& binder, const ModelConfig& config, const std::string& layer, ExpertWeights& w) {
   const ModelShape& shape = config.shape;
+  const std::string mlp = layer + ".mlp";
   const bool packed = config.options.mxfp4_experts;
   binder.linear(mlp + ".router", w.router, shape.experts, shape.hidden, shape.router_logit_bias);
   bind_together(binder, mlp + ".experts.gate_up_proj", packed, std::size_t{2} * shape.expert_ffn, shape.hidden,

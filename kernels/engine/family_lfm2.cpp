@@ -5,7 +5,7 @@ namespace kvroof {
 namespace {
 
 void bind_attention_of_lfm2(WeightBinder& binder, const ModelShape& shape, const std::string& layer, LayerWeights& w) {
-  bind_projections(binder, shape, layer, w, "out_proj");
+  bind_projections(binder, shape, layer + ".self_attn.", w, "out_proj");
   binder.norm(layer + ".self_attn.q_layernorm", w.q_norm, shape.head_dim, false);
   binder.norm(layer + ".self_attn.k_layernorm", w.k_norm, shape.head_dim, false);
 }

@@ -5,7 +5,7 @@ namespace kvroof {
 namespace {
 
 void bind_phi_attention(WeightBinder& binder, const ModelShape& shape, const std::string& layer, LayerWeights& w) {
-  bind_projections(binder, shape, layer, w, "dense");
+  bind_projections(binder, shape, layer + ".self_attn.", w, "dense");
 }
 
 }  // namespace

@@ -27,39 +27,24 @@ void bind_delta_rule(WeightBinder& binder, const ModelShape& shape, const std::s
   binder.linear(net + "out_proj", w.out, shape.hidden, s.values(), false);
 }
 
-// Stored rows, some after the other, that become rows of one matrix.
-struct Run {
-  std::size_t to = 0, count = 0;
-};
-
-TensorBinding rows_of(const std::string& name, Weight& weight, std::size_t rows, std::size_t cols,
-                      std::span<const Run> runs) {
-  TensorBinding binding{name, {0, cols}, {}};
-  for (const Run& run : runs) {
-    binding.blocks.push_back({&weight, rows, cols, binding.shape[0], run.to, run.count});
-    binding.shape[0] += run.count;
-  }
-  return binding;
-}
-
 void bind_nets_by_head(WeightBinder& binder, const ModelShape& shape, const std::string& layer, StateWeights& w) {
   const std::string net = layer + ".linear_attn.";
   const StateLayers& s = shape.state;
   const std::size_t shared = s.heads / s.key_heads;  // value heads of a key head
   const std::size_t values = shared * s.value_dim;
-  std::vector<Run> in, rates;
+  std::vector<RowRun> in, rates;
   for (std::size_t h = 0; h < s.key_heads; ++h) {
     const std::size_t key = h * s.key_dim, value = 2 * s.keys() + h * values;
-    for (const Run& run : {Run{key, s.key_dim}, Run{s.keys() + key, s.key_dim}, Run{value, values},
-                           Run{s.values() + value, values}}) {
+    for (const RowRun& run : {RowRun{key, s.key_dim}, RowRun{s.keys() + key, s.key_dim}, RowRun{value, values},
+                           RowRun{s.values() + value, values}}) {
       in.push_back(run);
     }
     rates.push_back({h * shared, shared});
     rates.push_back({s.heads + h * shared, shared});
   }
   const std::size_t rows = 2 * s.keys() + 2 * s.values();
-  binder.add(rows_of(net + "in_proj_qkvz.weight", w.in.matrix, rows, shape.hidden, in));
-  binder.add(rows_of(net + "in_proj_ba.weight", w.rates.matrix, std::size_t{2} * s.heads, shape.hidden, rates));
+  binder.matrix_runs(net + "in_proj_qkvz.weight", w.in.matrix, rows, shape.hidden, in);
+  binder.matrix_runs(net + "in_proj_ba.weight", w.rates.matrix, std::size_t{2} * s.heads, shape.hidden, rates);
   bind_delta_rule(binder, shape, net, w);
 }
 
@@ -67,8 +52,8 @@ void bind_nets(WeightBinder& binder, const ModelShape& shape, const std::string&
   const std::string net = layer + ".linear_attn.";
   const StateLayers& s = shape.state;
   const std::size_t mixed = 2 * s.keys() + s.values(), heads = s.heads;
-  const auto part = [&](const char* name, Linear& linear, std::size_t rows, Run run) {
-    binder.add(rows_of(net + name, linear.matrix, rows, shape.hidden, {&run, 1}));
+  const auto part = [&](const char* name, Linear& linear, std::size_t rows, RowRun run) {
+    binder.matrix_runs(net + name, linear.matrix, rows, shape.hidden, {&run, 1});
   };
   part("in_proj_qkv.weight", w.in, mixed + s.values(), {0, mixed});
   part("in_proj_z.weight", w.in, mixed + s.values(), {mixed, s.values()});

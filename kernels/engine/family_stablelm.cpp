@@ -13,7 +13,7 @@ void bind_head_norms(WeightBinder& binder, const std::string& name, Norm& norm, 
 }
 
 void bind_with_head_norms(WeightBinder& binder, const ModelShape& shape, const std::string& layer, LayerWeights& w) {
-  bind_projections(binder, shape, layer, w);
+  bind_projections(binder, shape, layer + ".self_attn.", w);
   if (shape.qk_norm == QkNorm::kNone) return;
   bind_head_norms(binder, layer + ".self_attn.q_layernorm", w.q_norm, shape.heads, shape.head_dim);
   bind_head_norms(binder, layer + ".self_attn.k_layernorm", w.k_norm, shape.kv_heads, shape.head_dim);

@@ -57,13 +57,16 @@ struct LatentWeights {
 
 // A layer that holds a state in place of a cache (sim/model/state_layers.hpp).
 struct StateWeights {
-  Linear in;         // [2 · keys + 2 · values, hidden]: q, k, v, the gate of the output; of short convolutions
-                     // [3 · hidden, hidden]: the gates before and after, and what they run over
-  Linear rates;      // [2 · heads, hidden]: how much of v a head takes, and how much it forgets
+  Linear in;         // [2 · keys + 2 · values, hidden]: q, k, v (Mamba-2: C, B, x), the gate of the output, and of
+                     // Mamba-2 the step of each head; of short convolutions [3 · hidden, hidden]: the gates before and
+                     // after, and what they run over
+  Linear rates;      // gated delta nets: [2 · heads, hidden], how much of v a head takes, and how much it forgets
   Weight taps;       // [channels, convolution], the oldest token's first
+  Weight taps_bias;  // [1, channels], or empty
   Weight decay;      // [1, heads] in f32 whatever the others are: logarithms of the rates at which heads forget
-  Weight rate_bias;  // [1, heads] likewise, of the second half of `rates`
-  Norm norm;         // of each head's output
+  Weight rate_bias;  // [1, heads] likewise, of steps or the second half of `rates`
+  Weight skip;       // [1, heads] likewise: how much of v passes by the state (Mamba-2's D); empty: nothing
+  Norm norm;         // of each head's output; Mamba-2: [values], of the output of each group's heads together
   Linear out;        // [hidden, values]
 };
 

@@ -28,10 +28,27 @@ void WeightBinder::norm(const std::string& name, Norm& norm, std::size_t size, b
   if (bias) vector(name + ".bias", norm.bias, size);
 }
 
-void WeightBinder::taps(const std::string& name, Weight& weight, std::size_t channels, std::size_t width) {
-  TensorBinding binding{name, {channels, 1, width}, {{&weight, channels, width, 0, 0, channels}}};
-  binding.width = width;
+void WeightBinder::matrix_runs(const std::string& name, Weight& weight, std::size_t rows, std::size_t cols,
+                        std::span<const RowRun> runs) {
+  TensorBinding binding{name, {0, cols}, {}};
+  for (const RowRun& run : runs) {
+    binding.blocks.push_back({&weight, rows, cols, binding.shape[0], run.to, run.count});
+    binding.shape[0] += run.count;
+  }
   add(std::move(binding));
+}
+
+void WeightBinder::vector_runs(const std::string& name, Weight& weight, std::size_t size, std::span<const RowRun> runs) {
+  matrix_runs(name, weight, 1, size, runs);
+  bindings_.back().shape.resize(1);
+}
+
+void WeightBinder::taps(const std::string& name, Weight& weight, std::size_t width, std::span<const RowRun> runs) {
+  std::size_t channels = 0;
+  for (const RowRun& run : runs) channels += run.count;
+  matrix_runs(name, weight, channels, width, runs);
+  bindings_.back().shape = {channels, 1, width};
+  bindings_.back().width = width;
 }
 
 void WeightBinder::fused(const std::string& name, std::initializer_list<Part> parts, std::size_t repetitions,

@@ -2,12 +2,18 @@
 #pragma once
 
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "kernels/engine/weight_families.hpp"
 
 namespace kvroof {
+
+// Stored rows, some after the other, that become rows [to, to + count) of a weight.
+struct RowRun {
+  std::size_t to = 0, count = 0;
+};
 
 class WeightBinder {
  public:
@@ -24,8 +30,15 @@ class WeightBinder {
   // name.weight, and name.bias where there is one.
   void norm(const std::string& name, Norm& norm, std::size_t size, bool bias);
 
+  // name [Σ counts, cols] becomes rows of a matrix [rows, cols]; name [Σ counts] elements of a vector [size].
+  void matrix_runs(const std::string& name, Weight& weight, std::size_t rows, std::size_t cols, std::span<const RowRun> runs);
+  void vector_runs(const std::string& name, Weight& weight, std::size_t size, std::span<const RowRun> runs);
   // name, the weights of a convolution of each channel by itself: [channels, 1, width] becomes [channels, width].
-  void taps(const std::string& name, Weight& weight, std::size_t channels, std::size_t width);
+  void taps(const std::string& name, Weight& weight, std::size_t width, std::span<const RowRun> runs);
+  void taps(const std::string& name, Weight& weight, std::size_t channels, std::size_t width) {
+    const RowRun all{0, channels};
+    taps(name, weight, width, {&all, 1});
+  }
 
   // One part of a fused projection: `rows` rows of every repetition go to `linear`.
   struct Part {

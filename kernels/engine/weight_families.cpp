@@ -7,6 +7,7 @@
 namespace kvroof {
 namespace {
 
+constexpr std::array<std::string_view, 2> kBackbone = {"backbone.", "model."};
 constexpr std::array<std::string_view, 1> kGptNeox = {"gpt_neox."};
 constexpr std::array<std::string_view, 1> kModel = {"model."};
 constexpr std::array<std::string_view, 1> kTransformer = {"transformer."};
@@ -41,6 +42,8 @@ constexpr std::array kFamilies = {
     WeightFamily{"gpt_oss", kModel, bind_gpt_oss},
     WeightFamily{"gptj", kTransformer, bind_gptj},
     WeightFamily{"granite", kModel, bind_llama},
+    WeightFamily{.model_type = "granitemoehybrid", .prefixes = kModel, .bind = bind_granitemoehybrid,
+                 .state = StateKind::kMamba2},
     WeightFamily{"helium", kModel, bind_llama},
     WeightFamily{"internlm3", kModel, bind_llama},
     WeightFamily{.model_type = "lfm2", .prefixes = kModel, .bind = bind_lfm2, .state = StateKind::kShortConvolution},
@@ -51,6 +54,8 @@ constexpr std::array kFamilies = {
     WeightFamily{"mistral", kModel, bind_llama},
     WeightFamily{"mixtral", kModel, bind_mixtral},
     WeightFamily{"mpt", kTransformer, bind_mpt},
+    WeightFamily{.model_type = "nemotron_h", .prefixes = kBackbone, .bind = bind_nemotron_h, .drafter = "mtp.",
+                 .state = StateKind::kMamba2},
     WeightFamily{"olmo2", kModel, bind_olmo2},
     WeightFamily{"olmo3", kModel, bind_olmo2},
     WeightFamily{"olmoe", kModel, bind_llama},

@@ -83,10 +83,12 @@ std::vector<TensorBinding> bind_gpt_neox(const ModelConfig& config, ModelWeights
 std::vector<TensorBinding> bind_gpt_oss(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_gptj(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_lfm2(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_granitemoehybrid(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_llama(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_minimax_m2(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_mixtral(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_mpt(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_nemotron_h(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_olmo2(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_opt(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_phi(const ModelConfig& config, ModelWeights& weights);

@@ -59,8 +59,13 @@ void read_sigmoid_experts(ConfigFields& fields, ModelConfig& config) {
   fields.only("scoring_func", {"sigmoid", "noaux_tc"}, "in this family routing is only supported by");
   fields.only("topk_method", {"noaux_tc"}, "in this family routing is only supported as");
   read_shared_experts(fields, config);
+  read_sigmoid_routing(fields, config);
+}
+
+void read_sigmoid_routing(ConfigFields& fields, ModelConfig& config) {
   config.shape.router_bias = true;
   RoutingRule& routing = config.options.routing;
+  routing.scale = static_cast<float>(fields.positive("routed_scaling_factor", 1.0));
   routing.scores = RouterScores::kSigmoid;
   routing.group_best = 2;
   routing.renormalise = fields.flag("norm_topk_prob", true);

@@ -19,6 +19,8 @@ void read_groups(ConfigFields& fields, const ModelShape& shape, RoutingRule& rou
 // The same experts, scored by sigmoids and chosen by scores and a bias that training keeps their loads even with
 // (DeepSeek-V3, arXiv:2412.19437, section 2.1.2): scoring_func sigmoid, topk_method noaux_tc.
 void read_sigmoid_experts(ConfigFields& fields, ModelConfig& config);
+// How they are chosen alone.
+void read_sigmoid_routing(ConfigFields& fields, ModelConfig& config);
 
 // A whole DeepSeek-V3, under its tensor names, but for finish_config(): latent attention and those experts.
 ModelConfig read_deepseek_v3(ConfigFields& fields);

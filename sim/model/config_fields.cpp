@@ -205,6 +205,7 @@ Activation ConfigFields::activation(std::string_view key, Activation fallback) {
       {"gelu_python_tanh", Activation::kGeluTanh},
       {"gelu_pytorch_tanh", Activation::kGeluTanh},
       {"relu", Activation::kRelu},
+      {"relu2", Activation::kRelu2},
       {"silu", Activation::kSilu},
       {"swish", Activation::kSilu}};
   if (!has(key)) return fallback;

@@ -20,6 +20,7 @@ enum class Activation : std::uint8_t {
   kGelu,  // the exact (erf) form
   kGeluTanh,
   kRelu,
+  kRelu2,  // relu(x)²
   kClampedSwiglu,  // of gated MLPs alone (clamped_swiglu.hpp)
   kSigmoid,        // of gates alone
 };
@@ -64,10 +65,11 @@ struct ModelOptions {
   Activation activation = Activation::kSilu;
   ResidualOrder residual = ResidualOrder::kSequential;
   float embedding_scale = 1;
-  float residual_scale = 1;            // of what attention and MLP add; in families without output norms and experts
+  float residual_scale = 1;            // of what attention and MLP add; in families without output norms
   std::uint32_t position_offset = 0;   // row of the learned position table for position 0: 2 in OPT
   std::vector<LayerRule> layers;       // one for each layer that attends
   std::vector<std::uint32_t> attending;  // of a hybrid model: which of its mixers attend, ascending; empty: all
+  std::vector<std::uint32_t> alone;      // mixers that no MLP follows, ascending (Nemotron-H)
   std::vector<RotaryRule> rotary;      // empty: no rotary embedding
   std::vector<float> alibi_slopes;     // one for each query head, or empty; added to the scaled logits
   float alibi_rounded_scale = 0;       // see AlibiBias
@@ -92,6 +94,7 @@ struct ModelConfig {
   [[nodiscard]] bool attends(std::uint32_t block) const {
     return options.attending.empty() || std::ranges::binary_search(options.attending, block);
   }
+  [[nodiscard]] bool has_mlp(std::uint32_t block) const { return !std::ranges::binary_search(options.alone, block); }
   // Which block a layer of attention is.
   [[nodiscard]] std::uint32_t block_of(LayerId layer) const {
     return options.attending.empty() ? layer.value : options.attending[layer.value];

@@ -28,12 +28,13 @@ void leave_layers_unturned(ModelConfig& config) {
 std::string not_built(const ModelShape& shape) {
   switch (shape.state.kind) {
     case StateKind::kNone:
+    case StateKind::kMamba2:
     case StateKind::kGatedDelta:
     case StateKind::kShortConvolution: break;
     default: return "layers that hold a state of this kind in place of a cache";
   }
   if (shape.state.layers > 0 && shape.state.convolution == 0) return "layers that hold a state without a convolution";
-  if (shape.mlps() != shape.mixers()) return "layers of one part alone";
+  if (shape.mlps() > shape.mixers()) return "more MLPs than layers before them";
   return shape.expert_width > 0 ? "experts that are narrower than the model" : "";
 }
 
@@ -61,6 +62,9 @@ ModelConfig config_of_shape(ModelShape shape) {
   }
   for (std::uint32_t i = 1; i <= shape.layers && shape.state.layers > 0; ++i) {  // the last of each group
     options.attending.push_back(static_cast<std::uint32_t>(std::uint64_t{i} * shape.mixers() / shape.layers) - 1);
+  }
+  for (std::uint32_t i = 0, alone = shape.mixers() - shape.mlps(); i < alone; ++i) {
+    options.alone.push_back(static_cast<std::uint32_t>(std::uint64_t{i} * shape.mixers() / alone));
   }
   config.shape = std::move(shape);
   leave_layers_unturned(config);

@@ -2,6 +2,7 @@
 // experts beside it where there are some.
 #include <algorithm>
 
+#include "sim/model/config_granite.hpp"
 #include "sim/model/config_states.hpp"
 #include "sim/model/families.hpp"
 
@@ -13,6 +14,7 @@ StateLayers read_granite_states(ConfigFields& fields, std::uint32_t hidden) {
   constexpr Mamba2Keys kKeys{"mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state", "mamba_d_conv"};
   fields.only("mamba_proj_bias", false, "biases of projections are not supported");
   fields.only("mamba_conv_bias", true, "a convolution without biases is not supported");
+  fields.only("hidden_act", {"silu", "swish"}, "but Mamba-2 is only supported with");
   const std::uint32_t width = fields.size("mamba_expand", 2, 64) * hidden, heads = fields.size(kKeys.heads, 128);
   const std::uint32_t each = std::max(1U, width / heads);
   const bool said = fields.has(kKeys.head_dim) && !fields.is_text(kKeys.head_dim);
@@ -33,6 +35,7 @@ Result<ModelConfig> parse_granitemoehybrid_config(std::string_view config_json) 
                       "num_local_experts": 8, "num_experts_per_tok": 2, "shared_intermediate_size": 1024,
                       "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_conv": 4})");
   ModelConfig config = read_decoder(fields, {.family = "granitemoehybrid"});
+  read_granite_scales(fields, config);
   ModelShape& s = config.shape;
   if (fields.text("position_embedding_type", "nope") == "nope") {
     s.position = PositionScheme::kNone;
@@ -45,8 +48,8 @@ Result<ModelConfig> parse_granitemoehybrid_config(std::string_view config_json) 
   } else {
     read_experts(fields, config, 8);
     s.shared_expert_ffn = shared;
+    config.options.routing.renormalise = true;  // scores of the chosen alone
   }
-  say_not_run(config);
   return finish_config(fields, std::move(config));
 }
 

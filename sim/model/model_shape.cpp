@@ -74,8 +74,7 @@ u64 layers_parameters(const ModelShape& s) {
 }
 
 u64 exact_parameters(const ModelShape& s) {
-  const bool decays = s.state.kind == StateKind::kGatedDelta;
-  return (decays ? 2 * u64{s.state.heads} * s.state.layers : 0) +
+  return s.state.layers * exact_state_parameters(s.state) +
          (s.router_bias ? s.expert_layers() * s.experts : 0) + (s.attention_sinks ? u64{s.layers} * s.heads : 0);
 }
 

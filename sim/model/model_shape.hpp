@@ -121,7 +121,7 @@ std::uint64_t layers_parameters(const ModelShape& shape);      // of all layers
 std::uint64_t expert_parameters(const ModelShape& shape);      // of one routed expert
 std::uint64_t routed_parameters(const ModelShape& shape);      // of all routed experts
 std::uint64_t exact_parameters(const ModelShape& shape);       // in 32 bits: biases that choose experts, sinks, what
-                                                             // makes heads of gated delta nets forget
+                                                             // heads of states have each by itself
 std::uint64_t head_parameters(const ModelShape& shape);        // matrix and bias of the LM head, tied or not
 std::uint64_t projection_parameters(const ModelShape& shape);  // between embedding_width and hidden, both ways
 std::uint64_t norm_vectors_outside_layers(const ModelShape& shape);  // embedding norm and final norm

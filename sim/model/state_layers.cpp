@@ -11,11 +11,10 @@ using u64 = std::uint64_t;
 
 // Norms, and what is learned of heads and channels.
 u64 vector_parameters(const StateLayers& s) {
-  const u64 heads = s.heads;
   switch (s.kind) {
-    case StateKind::kMamba2: return 3 * heads + s.values();
-    case StateKind::kGatedDelta: return 2 * heads + s.value_dim;
-    case StateKind::kKimiDelta: return s.keys() + heads + s.value_dim;
+    case StateKind::kMamba2: return exact_state_parameters(s) + s.values();
+    case StateKind::kGatedDelta: return exact_state_parameters(s) + s.value_dim;
+    case StateKind::kKimiDelta: return s.keys() + s.heads + s.value_dim;
     case StateKind::kLightning: return s.values();
     default: return 0;
   }
@@ -41,6 +40,14 @@ u64 state_parameters(const StateLayers& s, u64 hidden) {
   each_state_product(s, hidden, [&](u64 in, u64 out) { total += in * out; });
   const u64 of_channel = s.convolution + (s.kind == StateKind::kMamba2 ? 1 : 0);  // its bias
   return total + convolved_channels(s, hidden) * of_channel;
+}
+
+u64 exact_state_parameters(const StateLayers& s) {
+  switch (s.kind) {
+    case StateKind::kMamba2: return 3 * u64{s.heads};
+    case StateKind::kGatedDelta: return 2 * u64{s.heads};
+    default: return 0;
+  }
 }
 
 u64 state_bytes(const StateLayers& s, u64 hidden, DType weights) {

@@ -43,6 +43,8 @@ std::uint64_t state_elements(const StateLayers& s);
 // Channels that its convolution runs over; it holds convolution − 1 rows of them.
 std::uint64_t convolved_channels(const StateLayers& s, std::uint64_t hidden);
 std::uint64_t state_parameters(const StateLayers& s, std::uint64_t hidden);
+// Of these, in 32 bits: what makes heads forget, and what Mamba-2 lets pass by.
+std::uint64_t exact_state_parameters(const StateLayers& s);
 // Bytes of one sequence.
 std::uint64_t state_bytes(const StateLayers& s, std::uint64_t hidden, DType weights);
 // A multiplication with its addition counts as two: forgetting, change and reading of the matrices, and the

@@ -44,6 +44,7 @@ double activated_twin(ActivationMode f, double x) {
     case ActivationMode::kGelu: return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
     case ActivationMode::kGeluTanh: return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     case ActivationMode::kRelu: return std::max(x, 0.0);
+    case ActivationMode::kRelu2: return x > 0 ? x * x : 0;
     case ActivationMode::kClampedSwiglu: return std::min(x, 7.0) / (1 + std::exp(-1.702 * std::min(x, 7.0)));
     default: return x;
   }
@@ -168,6 +169,7 @@ TEST_CASE("a product for few tokens equals the product in double precision, what
   check_few<Stored::kF16, 1>({.cols = 64, .rows = 24, .activation = ActivationMode::kGelu});
   check_few<Stored::kF16, 1>({.cols = 64, .rows = 24, .activation = ActivationMode::kGeluTanh, .softcap = 2});
   check_few<Stored::kF16, 1>({.cols = 64, .rows = 24, .activation = ActivationMode::kRelu});
+  check_few<Stored::kF16, 1>({.cols = 64, .rows = 24, .activation = ActivationMode::kRelu2});
   // Of so many columns gates and ups go beyond the limits of 7.
   check_few<Stored::kBF16, 1>(
       {.cols = 8192, .rows = 40, .activation = ActivationMode::kClampedSwiglu, .gated = true, .bias = true});

@@ -84,12 +84,15 @@ TEST_CASE("a convolution on the device sees a token and those before it, of a pr
         const std::uint32_t channels = 264, row = is_short ? 3 * channels : channels + 8;
         const std::vector<float> x = random_floats(std::size_t{kTokens} * row, 1);
         const Weight taps = weights_of(random_floats(channels * width, 2), channels);
+        const bool biased = !is_short && width == 4;
+        const Weight bias = weights_of(biased ? random_floats(channels, 11) : std::vector<float>(channels), 1);
         ConvolveArguments a;
         a.x = x.data();
         a.x_row = row;
         a.channels = channels;
         a.width = width;
         a.taps = taps.data.data();
+        a.bias = biased ? bias.data.data() : nullptr;
         a.is_short = is_short;
         a.states.at = 5;
         std::vector<float> state = poisoned(5 + (width - 1) * channels);
@@ -107,7 +110,8 @@ TEST_CASE("a convolution on the device sees a token and those before it, of a pr
             in[t] = static_cast<double>(at[0]) * (is_short ? static_cast<double>(at[2 * channels]) : 1.0);
           }
           for (std::size_t j = 0; j < width; ++j) of_channel[j] = element_of(taps, c * width + j);
-          const Numbers sums = convolution_of(in, of_channel);
+          Numbers sums = convolution_of(in, of_channel);
+          for (double& sum : sums) sum += element_of(bias, c);
           for (std::size_t t = 0; t < kTokens; ++t) {
             const double gate = static_cast<double>(x[t * row + channels + (is_short ? c : 0)]);
             expected[t * channels + c] = is_short ? gate * sums[t] : sums[t] * sigmoid_of(sums[t]);
@@ -119,7 +123,7 @@ TEST_CASE("a convolution on the device sees a token and those before it, of a pr
   }
 }
 
-TEST_CASE("the delta rule on the device is the paper's, of a prompt and of steps, whatever the sizes of heads") {
+TEST_CASE("states on the device change by their papers' rules, of a prompt and of steps, whatever the sizes of heads") {
   constexpr std::uint32_t kTokens = 7;
   struct Sizes {
     std::uint32_t heads, key_heads, key_dim, value_dim;
@@ -127,53 +131,67 @@ TEST_CASE("the delta rule on the device is the paper's, of a prompt and of steps
   for (const auto& [heads, key_heads, key_dim, value_dim] :
        {Sizes{2, 1, 8, 24}, Sizes{4, 2, 32, 40}, Sizes{2, 2, 40, 130}, Sizes{3, 1, 96, 8}, Sizes{2, 1, 128, 128},
         Sizes{1, 1, 200, 17}, Sizes{2, 2, 256, 64}}) {
-    for (const std::uint32_t prompt : {1U, 5U}) {
-      CAPTURE(heads, key_heads, key_dim, value_dim, prompt);
-      const std::uint32_t keys = key_heads * key_dim, row = 2 * keys + heads * value_dim;
-      const std::vector<float> rates = random_floats(std::size_t{kTokens} * 2 * heads, 4);
-      const std::vector<float> decay = random_floats(heads, 5), bias = random_floats(heads, 6);
-      const std::vector<float> rows = random_floats(std::size_t{kTokens} * row, 3);
-      DeltaRuleArguments a;
-      a.x = rows.data();
-      a.decay = decay.data();
-      a.rate_bias = bias.data();
-      a.heads = heads;
-      a.key_heads = key_heads;
-      a.key_dim = key_dim;
-      a.value_dim = value_dim;
-      a.states.at = 3;
-      std::vector<float> state = poisoned(3 + std::size_t{heads} * key_dim * value_dim);
-      std::uint32_t passed = 0;
-      const std::vector<float> out =
-          in_launches(a, prompt, kTokens, row, std::size_t{heads} * value_dim, &DeltaRuleArguments::x, state,
-                      [&](DeltaRuleArguments d) {
-                        std::vector<float> of_launch(rates.begin() + passed * 2 * heads, rates.end());
-                        if (!d.states.prompt) of_launch.insert(of_launch.begin(), 2 * heads, 0.25F);
-                        d.rates = of_launch.data();
-                        Stream stream;
-                        run_delta_rule(stream, d);
-                        passed += d.states.prompt ? d.tokens : 1;
-                      });
-      Numbers expected(out.size());
-      for (std::size_t h = 0; h < heads; ++h) {
-        DeltaHead head(key_dim, value_dim);
-        for (std::size_t t = 0; t < kTokens; ++t) {
-          const float* at = rows.data() + t * row;
-          const float* q = at + h / (heads / key_heads) * key_dim;
-          const float* v = at + 2 * keys + h * value_dim;
-          const auto rate = static_cast<double>(rates[(2 * t + 1) * heads + h]);
-          const double alpha = kept_of(static_cast<double>(decay[h]), rate, static_cast<double>(bias[h]));
-          const Numbers read = head.pass({q, q + key_dim}, {q + keys, q + keys + key_dim}, {v, v + value_dim}, alpha,
-                                         sigmoid_of(static_cast<double>(rates[2 * t * heads + h])));
-          std::copy(read.begin(), read.end(),
-                    expected.begin() + static_cast<std::ptrdiff_t>((t * heads + h) * value_dim));
+    for (const bool delta : {true, false}) {
+      for (const std::uint32_t prompt : {1U, 5U}) {
+        CAPTURE(heads, key_heads, key_dim, value_dim, delta, prompt);
+        const std::uint32_t keys = key_heads * key_dim, row = 2 * keys + heads * value_dim;
+        const std::uint32_t rates_row = delta ? 2 * heads : heads + 3;  // of Mamba-2 a part of wider rows
+        const std::vector<float> rates = random_floats(std::size_t{kTokens} * rates_row, 4);
+        const std::vector<float> decay = random_floats(heads, 5), bias = random_floats(heads, 6);
+        const std::vector<float> skip = random_floats(heads, 10);
+        const std::vector<float> rows = random_floats(std::size_t{kTokens} * row, 3);
+        StateRuleArguments a;
+        a.x = rows.data();
+        a.rates_row = rates_row;
+        a.decay = decay.data();
+        a.rate_bias = bias.data();
+        a.skip = delta ? nullptr : skip.data();
+        a.heads = heads;
+        a.key_heads = key_heads;
+        a.key_dim = key_dim;
+        a.value_dim = value_dim;
+        a.states.at = 3;
+        std::vector<float> state = poisoned(3 + std::size_t{heads} * key_dim * value_dim);
+        std::uint32_t passed = 0;
+        const std::vector<float> out =
+            in_launches(a, prompt, kTokens, row, std::size_t{heads} * value_dim, &StateRuleArguments::x, state,
+                        [&](StateRuleArguments d) {
+                          std::vector<float> of_launch(rates.begin() + passed * rates_row, rates.end());
+                          if (!d.states.prompt) of_launch.insert(of_launch.begin(), rates_row, 0.25F);
+                          d.rates = of_launch.data();
+                          Stream stream;
+                          run_state_rule(stream, d);
+                          passed += d.states.prompt ? d.tokens : 1;
+                        });
+        Numbers expected(out.size());
+        for (std::size_t h = 0; h < heads; ++h) {
+          DeltaHead delta_head(key_dim, value_dim);
+          MambaHead mamba_head(key_dim, value_dim);
+          const auto of_head = [&](const std::vector<float>& x) { return static_cast<double>(x[h]); };
+          for (std::size_t t = 0; t < kTokens; ++t) {
+            const float* at = rows.data() + t * row;
+            const float* q = at + h / (heads / key_heads) * key_dim;
+            const float* first = at + 2 * keys + h * value_dim;
+            const Numbers query(q, q + key_dim), key(q + keys, q + keys + key_dim), v(first, first + value_dim);
+            const auto rate = [&](std::size_t i) { return static_cast<double>(rates[t * rates_row + i]); };
+            const Numbers read =
+                delta ? delta_head.pass(query, key, v, kept_of(of_head(decay), rate(heads + h), of_head(bias)),
+                                        sigmoid_of(rate(h)))
+                      : mamba_head.pass(query, key, v, step_of(rate(h), of_head(bias)), -std::exp(of_head(decay)),
+                                        of_head(skip));
+            std::copy(read.begin(), read.end(),
+                      expected.begin() + static_cast<std::ptrdiff_t>((t * heads + h) * value_dim));
+          }
+          for (std::size_t d = 0; d < key_dim; d += 7) {
+            const double held = static_cast<double>(state[3 + (h * key_dim + d) * value_dim + value_dim - 1]);
+            const double of_paper = delta ? delta_head.at(value_dim - 1, d) : mamba_head.at(value_dim - 1, d);
+            CHECK_THAT(held, Catch::Matchers::WithinAbs(of_paper, 1e-5));
+          }
         }
-        for (std::size_t d = 0; d < key_dim; d += 7) {
-          const float held = state[3 + (h * key_dim + d) * value_dim + value_dim - 1];
-          CHECK_THAT(static_cast<double>(held), Catch::Matchers::WithinAbs(head.at(value_dim - 1, d), 1e-5));
-        }
+        double largest = 1;
+        for (const double value : expected) largest = std::max(largest, std::abs(value));
+        check_close(out, expected, 1e-5 * (delta ? 1 : largest));
       }
-      check_close(out, expected, 1e-5);
     }
   }
 }
@@ -204,5 +222,32 @@ TEST_CASE("a gate on the device multiplies each head, which is normed by itself 
       run_gate_heads(stream, Stored::kBF16, a);
       check_close(x, expected, 2e-5);
     }
+  }
+}
+
+TEST_CASE("a gate of groups on the device multiplies before the group is normed, with a scale of each element") {
+  constexpr std::uint32_t kTokens = 3, kGroups = 2;
+  for (const std::uint32_t dim : {8U, 264U, 1000U}) {
+    CAPTURE(dim);
+    const std::uint32_t width = kGroups * dim, gate_row = width + 16;
+    std::vector<float> x = random_floats(std::size_t{kTokens} * width, 7, 3);
+    const std::vector<float> gate = random_floats(std::size_t{kTokens} * gate_row, 8);
+    const Weight scale = weights_of(random_floats(width, 9), 1);
+    Numbers expected;
+    for (std::size_t t = 0; t < kTokens; ++t) {
+      for (std::size_t g = 0; g < kGroups; ++g) {
+        const float *first = x.data() + t * width + g * dim, *of_gate = gate.data() + t * gate_row + g * dim;
+        Numbers scales(dim);
+        for (std::size_t d = 0; d < dim; ++d) scales[d] = element_of(scale, g * dim + d);
+        const Numbers normed = gated_norm_of({first, first + dim}, {of_gate, of_gate + dim}, scales, 0.01);
+        expected.insert(expected.end(), normed.begin(), normed.end());
+      }
+    }
+    GateArguments a{x.data(), gate.data(), gate_row, kTokens, kGroups, dim};
+    a.scale = scale.data.data();
+    a.eps = 0.01F;
+    Stream stream;
+    run_gate_groups(stream, Stored::kBF16, a);
+    check_close(x, expected, 2e-5);
   }
 }

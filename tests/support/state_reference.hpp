@@ -56,9 +56,45 @@ class DeltaHead {
   std::vector<Numbers> s_;
 };
 
+// One head of Mamba-2 (arXiv:2405.21060): h ← e^(Δ A) h + Δ x Bᵀ, out = h C + D x, where h is [values][state].
+class MambaHead {
+ public:
+  MambaHead(std::size_t state, std::size_t values) : h_(values, Numbers(state)) {}
+
+  Numbers pass(const Numbers& c, const Numbers& b, const Numbers& x, double step, double a, double d) {
+    Numbers out(x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      for (std::size_t n = 0; n < b.size(); ++n) {
+        h_[i][n] = std::exp(step * a) * h_[i][n] + step * x[i] * b[n];
+        out[i] += h_[i][n] * c[n];
+      }
+      out[i] += d * x[i];
+    }
+    return out;
+  }
+  [[nodiscard]] double at(std::size_t value, std::size_t n) const { return h_[value][n]; }
+
+ private:
+  std::vector<Numbers> h_;
+};
+
+// Δ of a head, log(1 + e^(rate + bias)).
+inline double step_of(double rate, double bias) { return std::log1p(std::exp(rate + bias)); }
+
+// norm(x · silu(gate)) with a scale of each element.
+inline Numbers gated_norm_of(Numbers x, const Numbers& gate, const Numbers& scale, double eps) {
+  double squares = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] *= gate[i] * sigmoid_of(gate[i]);
+    squares += x[i] * x[i];
+  }
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] *= scale[i] / std::sqrt(squares / static_cast<double>(x.size()) + eps);
+  return x;
+}
+
 // α of a head, as Qwen3-Next parametrises it: e^(−e^decay · log(1 + e^(rate + bias))).
 inline double kept_of(double decay, double rate, double bias) {
-  return std::exp(-std::exp(decay) * std::log1p(std::exp(rate + bias)));
+  return std::exp(-std::exp(decay) * step_of(rate, bias));
 }
 
 }  // namespace kvroof::test

@@ -44,6 +44,8 @@ double activated_twin(ActivationMode f, double x) {
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     case ActivationMode::kRelu:
       return std::max(x, 0.0);
+    case ActivationMode::kRelu2:
+      return x > 0 ? x * x : 0;
     default:
       return x;
   }
@@ -173,7 +175,8 @@ std::vector<Case> linear_cases(bool small) {
                        .gated = true,
                        .bias = true});
     }
-    for (const ActivationMode f : {ActivationMode::kGelu, ActivationMode::kGeluTanh, ActivationMode::kRelu}) {
+    for (const ActivationMode f :
+         {ActivationMode::kGelu, ActivationMode::kGeluTanh, ActivationMode::kRelu, ActivationMode::kRelu2}) {
       cases.push_back({.type = type, .cols = 64, .rows = 24, .activation = f, .softcap = 2});
     }
   }

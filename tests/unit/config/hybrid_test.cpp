@@ -85,11 +85,42 @@ TEST_CASE("layers of Nemotron-H are what its pattern says, mixers and MLPs apart
       R"("n_groups":8,"ssm_state_size":128,"mlp_hidden_act":"relu2","mamba_hidden_act":"silu",)"
       R"("hybrid_override_pattern":"M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-",)" + kBf16 + "}";
   check_same(parsed(nano).shape, "nemotron-nano-9b-v2");
+  CHECK(parsed(nano).options.activation == Activation::kRelu2);
   const std::string with_experts = R"({"model_type":"nemotron_h","hidden_size":2688,"intermediate_size":1856,)"
       R"("num_key_value_heads":2,"head_dim":128,"mamba_num_heads":64,"n_routed_experts":128,"num_experts_per_tok":6,)"
       R"("moe_intermediate_size":1856,"moe_shared_expert_intermediate_size":3712,"mamba_ssm_cache_dtype":"float32",)"
       R"("hybrid_override_pattern":"MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",)" + kBf16 + "}";
   check_same(parsed(with_experts).shape, "nemotron-3-nano-30b-a3b");
+}
+
+TEST_CASE("a mixer of Nemotron-H has the MLP that follows it, or none where another mixer does") {
+  // The fourth mixer follows the third at once, and nothing follows the last.
+  const ModelConfig config = parsed(R"({"model_type":"nemotron_h","hybrid_override_pattern":"M-MEM*EM"})");
+  CHECK(config.options.attending == std::vector<std::uint32_t>{3});
+  CHECK(config.options.alone == std::vector<std::uint32_t>{2, 4});
+  CHECK(config.has_mlp(1));
+  CHECK_FALSE(config.has_mlp(2));
+  const auto not_run = [](const std::string& pattern) {
+    return parsed(R"({"model_type":"nemotron_h","hybrid_override_pattern":")" + pattern + R"("})").options.cannot_run;
+  };
+  CHECK(not_run("M-M*-").empty());
+  CHECK(not_run("MEM*E").empty());
+  CHECK(not_run("M-M*E").find("MLPs between experts") != std::string::npos);
+  CHECK(not_run("M--*-").find("MLPs that follow no mixer") != std::string::npos);
+  CHECK(not_run("-M-*-").find("MLPs that follow no mixer") != std::string::npos);
+}
+
+TEST_CASE("experts of Nemotron 3 are chosen by sigmoids with a bias, in groups where there are some") {
+  const ModelConfig config = parsed(R"({"model_type":"nemotron_h","hybrid_override_pattern":"ME*E","n_group":4,)"
+                                    R"("topk_group":2,"n_routed_experts":16,"routed_scaling_factor":2.5})");
+  const RoutingRule& routing = config.options.routing;
+  CHECK(routing.scores == RouterScores::kSigmoid);
+  CHECK(routing.renormalise);
+  CHECK(routing.scale == 2.5F);
+  CHECK(routing.groups == 4);
+  CHECK(routing.top_groups == 2);
+  CHECK(routing.group_best == 2);
+  CHECK(config.shape.router_bias);
 }
 
 TEST_CASE("what Python writes beside JSON's numbers is no obstacle, but no number either") {
@@ -137,13 +168,26 @@ TEST_CASE("Granite 4 has a shared MLP in each layer, alone or beside experts") {
              "granite-4.0-h-small");
 }
 
-TEST_CASE("a Granite 4 whose layers all attend has no state, and is not run for its tensors") {
+TEST_CASE("a Granite 4 whose layers all attend has no state, and is run with its multipliers") {
   const ModelConfig config =
       parsed(R"({"model_type":"granitemoehybrid","num_hidden_layers":2,"num_local_experts":0,)"
-             R"("layer_types":["attention","attention"]})");
+             R"("layer_types":["attention","attention"],"position_embedding_type":"rope",)"
+             R"("embedding_multiplier":12,"attention_multiplier":0.0078125,"residual_multiplier":0.22,)"
+             R"("logits_scaling":10})");
   CHECK(config.shape.state.kind == StateKind::kNone);
   CHECK(config.shape.layers == 2);
-  CHECK(config.options.cannot_run.find("this family") != std::string::npos);
+  CHECK(config.options.cannot_run.empty());
+  CHECK(config.options.rotary.size() == 1);
+  CHECK(config.options.embedding_scale == 12);
+  CHECK(config.options.layers[1].scale == 0.0078125F);
+  CHECK(config.options.residual_scale == 0.22F);
+  CHECK(config.options.logit_scale == 0.1F);
+}
+
+TEST_CASE("the weights of Granite 4's chosen experts sum to 1, and hidden_act is that of convolutions too") {
+  const std::string common = R"("model_type":"granitemoehybrid","num_hidden_layers":2,"layer_types":["mamba","attention"])";
+  CHECK(parsed("{" + common + "}").options.routing.renormalise);
+  CHECK(error_of("{" + common + R"(,"hidden_act":"gelu"})").find("hidden_act is \"gelu\"") != std::string::npos);
 }
 
 TEST_CASE("LFM2 lists the layers that attend, and a gate takes a third of its MLP") {

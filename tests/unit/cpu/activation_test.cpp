@@ -5,7 +5,8 @@ using namespace kvroof::twin;
 
 namespace {
 
-constexpr Activation kActivations[] = {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kRelu};
+constexpr Activation kActivations[] = {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kRelu,
+                                       Activation::kRelu2};
 
 double exact(Activation f, double x) {
   switch (f) {
@@ -15,6 +16,7 @@ double exact(Activation f, double x) {
       const double inner = std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x);
       return x * (1 + std::tanh(inner)) / 2;
     }
+    case Activation::kRelu2: return x > 0 ? x * x : 0;
     default: return x > 0 ? x : 0;
   }
 }
@@ -42,7 +44,7 @@ bool all_close(std::span<const float> results, std::span<const double> expected)
 
 }  // namespace
 
-TEST_CASE("activate equals silu, gelu by erf, gelu by tanh and relu in double precision, in place") {
+TEST_CASE("activate equals silu, gelu by erf, gelu by tanh, relu and its square in double precision, in place") {
   for (const Activation f : kActivations) {
     for (const std::size_t count : {1, 15, 16, 17, 1000, 70000}) {
       const std::vector<float> x = arguments(count);

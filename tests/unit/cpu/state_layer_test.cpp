@@ -30,6 +30,25 @@ Model delta_model() {
   return model;
 }
 
+// Rows of `in` are C, B, x, gate and steps; B and C are of two groups.
+Model mamba_model() {
+  Model model;
+  ModelShape& shape = model.config.shape;
+  shape.layers = 1;
+  shape.hidden = kHidden;
+  shape.state = {StateKind::kMamba2, 1, kHeads, kKeyHeads, kKeyDim, kValueDim, kWidth, DType::kF32};
+  StateWeights& w = model.weights.layers.emplace_back().state;
+  w.in.matrix = random_weight(DType::kF32, 2 * kKeys + 2 * kValues + kHeads, kHidden, 1);
+  w.taps = random_weight(DType::kF32, kChannels, kWidth, 3);
+  w.taps_bias = random_weight(DType::kF32, 1, kChannels, 2);
+  w.decay = random_weight(DType::kF32, 1, kHeads, 4);
+  w.rate_bias = random_weight(DType::kF32, 1, kHeads, 5);
+  w.skip = random_weight(DType::kF32, 1, kHeads, 8);
+  w.norm.scale = random_weight(DType::kF32, 1, kValues, 6);
+  w.out.matrix = random_weight(DType::kF32, kHidden, kValues, 7);
+  return model;
+}
+
 Model short_model() {
   Model model;
   ModelShape& shape = model.config.shape;
@@ -106,6 +125,47 @@ Numbers expected_of_delta(const StateWeights& w, std::span<const float> in) {
   return output(w.out.matrix, read, tokens);
 }
 
+Numbers elements_of(const Weight& w, std::size_t first, std::size_t count) {
+  Numbers out(count);
+  for (std::size_t i = 0; i < count; ++i) out[i] = at(w.view(), 0, first + i);
+  return out;
+}
+
+Numbers expected_of_mamba(const StateWeights& w, std::span<const float> in) {
+  const std::size_t tokens = in.size() / kHidden;
+  const std::vector<Numbers> x = product(w.in.matrix, in);
+  std::vector<Numbers> convolved(kChannels), read(kValues, Numbers(tokens));
+  for (std::size_t c = 0; c < kChannels; ++c) {
+    convolved[c] = convolution_of(x[c], taps_of(w.taps, c));
+    for (double& y : convolved[c]) y = (y + at(w.taps_bias.view(), 0, c)) * sigmoid_of(y + at(w.taps_bias.view(), 0, c));
+  }
+  std::vector<MambaHead> heads(kHeads, MambaHead(kKeyDim, kValueDim));
+  for (std::size_t t = 0; t < tokens; ++t) {
+    const auto column = [&](const std::vector<Numbers>& of, std::size_t first, std::size_t count) {
+      Numbers out;
+      for (std::size_t c = first; c < first + count; ++c) out.push_back(of[c][t]);
+      return out;
+    };
+    Numbers made;
+    for (std::size_t h = 0; h < kHeads; ++h) {
+      const std::size_t group = h / 2 * kKeyDim;
+      const double step = step_of(x[kChannels + kValues + h][t], at(w.rate_bias.view(), 0, h));
+      const Numbers y = heads[h].pass(column(convolved, group, kKeyDim), column(convolved, kKeys + group, kKeyDim),
+                                      column(convolved, 2 * kKeys + h * kValueDim, kValueDim), step,
+                                      -std::exp(at(w.decay.view(), 0, h)), at(w.skip.view(), 0, h));
+      made.insert(made.end(), y.begin(), y.end());
+    }
+    constexpr std::size_t kGroup = kValues / kKeyHeads;
+    for (std::size_t first = 0; first < kValues; first += kGroup) {
+      const auto begin = made.begin() + static_cast<std::ptrdiff_t>(first);
+      const Numbers normed = gated_norm_of({begin, begin + kGroup}, column(x, kChannels + first, kGroup),
+                                           elements_of(w.norm.scale, first, kGroup), 1e-5);
+      for (std::size_t i = 0; i < kGroup; ++i) read[first + i][t] = normed[i];
+    }
+  }
+  return output(w.out.matrix, read, tokens);
+}
+
 Numbers expected_of_short(const StateWeights& w, std::span<const float> in) {
   const std::size_t tokens = in.size() / kHidden;
   const std::vector<Numbers> x = product(w.in.matrix, in);
@@ -140,14 +200,18 @@ std::vector<float> run_in_passes(const Model& model, Ops& ops, std::span<const f
 TEST_CASE("a layer with a state computes its paper's equations, in one pass or in a pass of each token") {
   constexpr std::size_t kTokens = 150;  // more than two pieces
   const std::vector<float> in = numbers(kTokens * kHidden, 20);
-  for (const bool delta : {true, false}) {
-    const Model model = delta ? delta_model() : short_model();
-    const StateWeights& w = model.weights.layers[0].state;
-    const Numbers expected = delta ? expected_of_delta(w, in) : expected_of_short(w, in);
+  const struct {
+    Model model;
+    Numbers (*expected)(const StateWeights& w, std::span<const float> in);
+  } cases[] = {{delta_model(), expected_of_delta}, {mamba_model(), expected_of_mamba},
+               {short_model(), expected_of_short}};
+  for (const auto& [model, expected_of] : cases) {
+    const Numbers expected = expected_of(model.weights.layers[0].state, in);
+    const int kind = static_cast<int>(model.config.shape.state.kind);
     for (const unsigned threads : {0U, 1U, 3U}) {
       const std::unique_ptr<Ops> ops = threads == 0 ? std::make_unique<ReferenceOps>() : make_fast_ops(threads);
       for (const std::size_t count : {kTokens, std::size_t{70}, std::size_t{1}}) {
-        CAPTURE(delta, threads, count);
+        CAPTURE(kind, threads, count);
         HeldState held;
         const std::vector<float> out = run_in_passes(model, *ops, in, count, held);
         REQUIRE(out.size() == expected.size());
