@@ -92,7 +92,8 @@ ResidencySummary summarise(const Residency& r) {
     sum.peak_paged_rows += peak_of_layer(r, layer, &LayerCounts::allocated_paged);
     sum.peak_page_metadata += peak_of_layer(r, layer, &LayerCounts::page_metadata);
     sum.layer_prompt_rows = std::max(sum.layer_prompt_rows, r.at(0, layer).written);
-    sum.evicts = sum.evicts || r.at(0, layer).resident < r.at(0, layer).written;
+    const LayerCounts& prompt = r.at(0, layer);
+    sum.evicts = sum.evicts || prompt.resident < r.within_window(layer, prompt.written);
   }
   return sum;
 }
@@ -171,7 +172,6 @@ ResidencySummary full_attention_summary(const ModelShape& shape, std::uint32_t p
   ResidencySummary sum = of_windows.mean();
   sum.storage_heads = shape.kv_heads;
   sum.layer_prompt_rows = u64{shape.kv_heads} * prompt;
-  sum.evicts = false;  // what a window hides is no eviction
   return sum;
 }
 

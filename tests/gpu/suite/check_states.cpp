@@ -31,7 +31,8 @@ struct HeadSizes {
 
 // The head of either rule.
 struct HeadTwin {
-  HeadTwin(bool delta, const HeadSizes& s) : delta(delta), net(s.key_dim, s.value_dim), mamba(s.key_dim, s.value_dim) {}
+  HeadTwin(bool is_delta, const HeadSizes& s)
+      : delta(is_delta), net(s.key_dim, s.value_dim), mamba(s.key_dim, s.value_dim) {}
 
   Numbers pass(const Numbers& q, const Numbers& k, const Numbers& v, const float* rates, std::uint32_t heads,
                double decay, double bias, double skip) {
