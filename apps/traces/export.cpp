@@ -10,6 +10,7 @@
 
 #include "apps/cli/command.hpp"
 #include "apps/cli/data_folder.hpp"
+#include "apps/cli/messages.hpp"
 #include "apps/cli/output.hpp"
 #include "apps/cli/shared_options.hpp"
 #include "apps/cli/unfinished_file.hpp"
@@ -56,6 +57,10 @@ void write_timeline(const Arguments& arguments, const TraceReader& trace, Timeli
   if (!is_simulated(arguments) && records == 0 && steps.empty()) {
     throw usage_error(fmt::format("{}: nothing in it has a time, as in imported tensors", trace.path().string()))
         .note("--policy P --device D draws a simulated run of it");
+  }
+  const bool resident_known = std::ranges::all_of(steps, [](const auto& s) { return s.resident_bytes.has_value(); });
+  if (!resident_known && !arguments.quiet) {
+    say("note: the trace does not say what the cache held after a step, as older ones: KV resident is left out\n");
   }
   TimelineExport timeline(to, zero);
   timeline.run("recorded: " + name, steps, &kernels);

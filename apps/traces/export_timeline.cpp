@@ -19,21 +19,6 @@ std::uint64_t kv_traffic(const ByteCounters& bytes) {
   return bytes[Cause::kKvRead] + bytes[Cause::kKvWrite] + bytes[Cause::kCompaction];
 }
 
-// Bytes that evictions freed, by the engine's step.
-std::vector<std::uint64_t> freed_bytes(const TraceReader& trace, std::size_t steps) {
-  const TraceManifest& m = trace.manifest();
-  std::vector<std::uint64_t> freed(steps);
-  for (std::uint32_t l = 0; l < m.layers.size(); ++l) {
-    const std::uint64_t row = std::uint64_t{m.layers[l].k_width + m.layers[l].v_width} * size_of(m.kv_type);
-    for (const TraceSequence& sequence : m.sequences) {
-      for (const EvictionRecord& e : trace.evictions(sequence.id, LayerId(l))) {
-        if (e.step < steps) freed[e.step] += row;
-      }
-    }
-  }
-  return freed;
-}
-
 // Tracks that hold slices which overlap in part: each further one takes what does not fit into those before.
 class Lanes {
  public:
@@ -56,18 +41,10 @@ class Lanes {
 }  // namespace
 
 std::vector<TimelineStep> recorded_steps(const TraceReader& trace) {
-  const std::vector<StepRecord> records = trace.steps();
-  const std::vector<std::uint64_t> freed = freed_bytes(trace, records.size());
-  // What a window hides leaves the cache without being listed.
-  const bool windows = std::any_of(trace.manifest().layers.begin(), trace.manifest().layers.end(),
-                                   [](const TraceLayer& layer) { return layer.window > 0; });
   std::vector<TimelineStep> steps;
-  std::uint64_t resident = 0;
-  for (const StepRecord& r : records) {
-    resident += r.bytes[Cause::kKvWrite];
-    resident -= std::min(resident, freed[r.step]);
+  for (const StepRecord& r : trace.steps()) {
     if (r.end_ns == 0) continue;
-    steps.push_back({r.phase, r.start_ns, std::max(r.start_ns, r.end_ns), resident, kv_traffic(r.bytes), !windows});
+    steps.push_back({r.phase, r.start_ns, std::max(r.start_ns, r.end_ns), r.kv_resident_bytes, kv_traffic(r.bytes)});
   }
   return steps;
 }
@@ -106,7 +83,7 @@ std::vector<TimelineStep> simulated_steps(const TraceManifest& manifest, const P
     const std::uint64_t end_ns = start_ns + static_cast<std::uint64_t>(std::llround(seconds * 1e9));
     // A compaction reads each row and writes it; a prompt is attended to as it is computed.
     const std::uint64_t moved = (s == 0 ? 0 : t.attended) + t.written + 2 * t.moved;
-    steps.push_back({s == 0 ? "prefill" : "decode", start_ns, end_ns, t.resident * row, moved * row, true});
+    steps.push_back({s == 0 ? "prefill" : "decode", start_ns, end_ns, t.resident * row, moved * row});
     start_ns = end_ns;
   }
   return steps;
@@ -126,14 +103,16 @@ void TimelineExport::run(const std::string& name, std::span<const TimelineStep> 
 void TimelineExport::add_steps(std::span<const TimelineStep> steps) {
   const std::uint64_t slices = ++track_, resident = ++track_, moved = ++track_;
   to_.slice_track(slices, process_, "engine steps");
-  to_.counter_track(resident, process_, "KV resident", "bytes");
+  if (std::ranges::any_of(steps, [](const TimelineStep& s) { return s.resident_bytes.has_value(); })) {
+    to_.counter_track(resident, process_, "KV resident", "bytes");
+  }
   to_.counter_track(moved, process_, "KV moved in a step", "bytes");
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const TimelineStep& s = steps[i];
     const std::array<TimelineArgument, 2> arguments = {{{"step", i}, {"kv_moved_bytes", s.moved_bytes}}};
     to_.slice(slices, s.name, time(s.start_ns), time(s.end_ns), arguments);
     to_.counter(moved, time(s.start_ns), static_cast<double>(s.moved_bytes));
-    if (s.resident_known) to_.counter(resident, time(s.end_ns), static_cast<double>(s.resident_bytes));
+    if (s.resident_bytes) to_.counter(resident, time(s.end_ns), static_cast<double>(*s.resident_bytes));
   }
   to_.counter(moved, time(steps.back().end_ns), 0);
 }

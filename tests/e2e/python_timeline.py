@@ -188,11 +188,41 @@ def check_run(kvroof, model, folder):
     assert ends == sorted(ends) and ends[0] > 0
 
 
+def check_resident(kvroof, model, folder):
+    """What the recorded cache holds, in a token's bytes by hand: also of a run without attention, and in 8 bits."""
+    shape = json.loads((model / "config.json").read_text())
+    heads = 2 * shape["num_hidden_layers"] * shape["num_key_value_heads"]  # rows of a token, of k and of v
+    words = ["record", "--model", model, "--prompt-file", folder / "prompt.txt", "--max-tokens", 6, "--ignore-eos",
+             "--backend", "reference"]
+    run(kvroof, *words, "--policy", "h2o:budget=24", "--kv", "f16", "--no-capture", "-o", folder / "steps.kvt")
+    run(kvroof, *words, "--kv", "int8", "-o", folder / "int8.kvt")
+    (sequence,) = json.loads((folder / "int8.kvt" / "manifest.json").read_text())["sequences"]
+    expected = {
+        "steps": [24 * heads * 2 * shape["head_dim"]] * 6,
+        "int8": [(sequence["prompt"] + i) * heads * (shape["head_dim"] + 4) for i in range(6)],
+    }
+    for name, resident in expected.items():
+        run(kvroof, "export", "perfetto", folder / f"{name}.kvt", "-o", folder / f"{name}.pftrace")
+        (recorded,) = read_perfetto(folder / f"{name}.pftrace").values()
+        assert [value for _, value in recorded["KV resident"]] == resident, (name, recorded["KV resident"])
+
+
+def check_older(kvroof, source, folder):
+    """A recording of a version that did not say what the cache held has no such counter, and a note says so."""
+    words = ["export", "perfetto", source / "tests" / "golden" / "trace-v1", "-o", folder / "older.pftrace"]
+    done = subprocess.run([kvroof, *map(str, words)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stderr.startswith("note: the trace does not say what the cache held"), done
+    (recorded,) = read_perfetto(folder / "older.pftrace").values()
+    assert "KV resident" not in recorded and "KV moved in a step" in recorded
+
+
 def main():
     kvroof, model = sys.argv[1:3]
     with tempfile.TemporaryDirectory() as name:
         check_profile(kvroof, pathlib.Path(name))
         check_run(kvroof, model, pathlib.Path(name))
+        check_resident(kvroof, pathlib.Path(model), pathlib.Path(name))
+        check_older(kvroof, pathlib.Path(__file__).parents[2], pathlib.Path(name))
 
 
 main()
