@@ -9,6 +9,7 @@
 #include "apps/cli/command.hpp"
 #include "apps/cli/data_folder.hpp"
 #include "apps/replay/replay_points.hpp"
+#include "kernels/cpu/fast_attention.hpp"
 #include "sim/cost/cost.hpp"
 #include "sim/cost/engine_profile.hpp"
 
@@ -17,6 +18,13 @@ namespace {
 
 std::uint64_t kv_traffic(const ByteCounters& bytes) {
   return bytes[Cause::kKvRead] + bytes[Cause::kKvWrite] + bytes[Cause::kCompaction];
+}
+
+// Queries of a prompt that meet a row together, as the back end of the recording counts them; the CUDA back end takes as
+// many as the fast one. Where a policy evicts after every row of the prompt, each query meets its rows by itself.
+std::uint32_t queries_at_once(const TraceManifest& manifest, const ModelShape& shape, const PolicyTraits& traits) {
+  const bool in_blocks = manifest.backend == "fast" || (manifest.backend == "cuda" && !shape.latent());
+  return in_blocks && !traits.streams_prompt ? fast::kPrefillBlock : 1;
 }
 
 // Tracks that hold slices which overlap in part: each further one takes what does not fit into those before.
@@ -55,17 +63,19 @@ std::vector<TimelineStep> simulated_steps(const TraceManifest& manifest, const P
   const TrafficTypes types{manifest.weight_type, manifest.kv_type};
   const CostModel cost(shape, types, device, default_engine_profile(device.kind, data_folder() / "catalog"));
   ResidencySummary summary = summarise(result.residency);
-  const std::uint64_t row = row_bytes(shape, types.kv);
+  const std::uint32_t queries = queries_at_once(manifest, shape, result.traits);
   std::vector<LayerCounts> totals;  // [step], of all sequences
-  std::vector<std::uint64_t> running;
+  std::vector<std::uint64_t> running, moved;
   for (const ResidencyLog& log : result.residency) {
     const Residency residency = log.expand();
     totals.resize(std::max<std::size_t>(totals.size(), residency.steps + 1));
     running.resize(totals.size());
+    moved.resize(totals.size());
     for (std::uint32_t s = 0; s <= residency.steps; ++s) {
       ++running[s];
       const auto first = residency.cells.begin() + static_cast<std::ptrdiff_t>(std::size_t{s} * residency.layers);
       totals[s] += sum_counts(std::span(first, residency.layers));
+      moved[s] += kv_traffic(residency_traffic(shape, types, residency, s, queries).bytes);
     }
   }
   std::vector<TimelineStep> steps;
@@ -81,9 +91,8 @@ std::vector<TimelineStep> simulated_steps(const TraceManifest& manifest, const P
       seconds = cost.predict(summary, running[s]).step.value;
     }
     const std::uint64_t end_ns = start_ns + static_cast<std::uint64_t>(std::llround(seconds * 1e9));
-    // A compaction reads each row and writes it; a prompt is attended to as it is computed.
-    const std::uint64_t moved = (s == 0 ? 0 : t.attended) + t.written + 2 * t.moved;
-    steps.push_back({s == 0 ? "prefill" : "decode", start_ns, end_ns, t.resident * row, moved * row});
+    const std::uint64_t resident = resident_bytes(shape, types.kv, t).total();
+    steps.push_back({s == 0 ? "prefill" : "decode", start_ns, end_ns, resident, moved[s]});
     start_ns = end_ns;
   }
   return steps;
