@@ -212,6 +212,10 @@ TEST_CASE("Kernels of an imported PyTorch profile are of the operator that launc
   std::ifstream exported(folder.path() / "run.json");
   const std::string timeline{std::istreambuf_iterator<char>(exported), {}};
   CHECK(timeline.find("\"aten::mm 4x8 8x2\"") != std::string::npos);
+  const Ran calibrated = run_program("calibrate --from " + trace + " --device h200");
+  CHECK(calibrated.code == 2);
+  CHECK(calibrated.err.starts_with("error: " + trace + ": operators of PyTorch declare bytes without saying which are "
+                                   "weights and which are the cache's"));
   CHECK(timeline.find("\"step\"") == std::string::npos);
 }
 
