@@ -174,6 +174,17 @@ void note_row_cache(const ReplayAnswer& answer, Notes& notes) {
                               answer.request.row_cache->string()));
 }
 
+// Of the points that name no cache of their own.
+void note_recorded_cache(const ReplayAnswer& answer, Notes& notes) {
+  const TraceManifest& m = answer.manifest;
+  if (!m.cache_type || !answer.request.models.empty()) return;
+  const auto takes_it = [&](const PointResult& r) { return !r.spec.kv && cache_of(r.spec, m) == *m.cache_type; };
+  if (std::ranges::none_of(answer.results, takes_it)) return;
+  notes.push_back(fmt::format(
+      "the recorded cache was {}: bytes and time are of that type, and policies meet its rows as it gave them back",
+      name_of(*m.cache_type)));
+}
+
 void note_caches(const ReplayAnswer& answer, Notes& notes) {
   std::vector<std::string> types;
   bool by_age = false;
@@ -220,6 +231,7 @@ std::vector<std::string> replay_notes(const ReplayAnswer& answer) {
   note_quality(answer, notes);
   note_columns(answer, notes);
   note_costs(answer, notes);
+  note_recorded_cache(answer, notes);
   note_caches(answer, notes);
   note_rotations(answer, notes);
   note_row_cache(answer, notes);

@@ -257,6 +257,7 @@ Json manifest_json(const ReplayAnswer& answer) {
                    {"kv_type", name_of(m.kv_type)},
                    {"layers", m.layers.size()},
                    {"sequences", Json::array()}};
+  if (m.cache_type) json["trace"]["cache_type"] = name_of(*m.cache_type);
   for (const TraceSequence& s : m.sequences) {
     json["trace"]["sequences"].push_back({{"id", s.id}, {"prompt", s.prompt}, {"tokens", s.tokens}});
   }

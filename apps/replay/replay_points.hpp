@@ -42,6 +42,10 @@ struct ReplayPoint {
 // The shape of the recorded model; of imported tensors, one with attention alone.
 ModelShape shape_of(const TraceManifest& manifest);
 
+// The type whose bytes the cache of a point takes: its own, else that of the recorded run, where its policy has such a
+// cache.
+KvType cache_of(const PolicySpec& spec, const TraceManifest& manifest);
+
 // The mean of the sequences of one point, made layer by layer so that no residency is ever held as a whole.
 ResidencySummary summarise(std::span<const ResidencyLog> sequences);
 

@@ -20,8 +20,8 @@ std::uint64_t kv_traffic(const ByteCounters& bytes) {
   return bytes[Cause::kKvRead] + bytes[Cause::kKvWrite] + bytes[Cause::kCompaction];
 }
 
-// Queries of a prompt that meet a row together, as the back end of the recording counts them; the CUDA back end takes as
-// many as the fast one. Where a policy evicts after every row of the prompt, each query meets its rows by itself.
+// Queries of a prompt that meet a row together, as the back end of the recording counts them; the CUDA back end takes
+// as many as the fast one. Where a policy evicts after every row of the prompt, each query meets its rows by itself.
 std::uint32_t queries_at_once(const TraceManifest& manifest, const ModelShape& shape, const PolicyTraits& traits) {
   const bool in_blocks = manifest.backend == "fast" || (manifest.backend == "cuda" && !shape.latent());
   return in_blocks && !traits.streams_prompt ? fast::kPrefillBlock : 1;
@@ -60,7 +60,7 @@ std::vector<TimelineStep> recorded_steps(const TraceReader& trace) {
 std::vector<TimelineStep> simulated_steps(const TraceManifest& manifest, const PointResult& result,
                                           const Device& device, std::uint64_t start_ns) {
   const ModelShape shape = shape_of(manifest);
-  const TrafficTypes types{manifest.weight_type, manifest.kv_type};
+  const TrafficTypes types{manifest.weight_type, cache_of(result.spec, manifest)};
   const CostModel cost(shape, types, device, default_engine_profile(device.kind, data_folder() / "catalog"));
   ResidencySummary summary = summarise(result.residency);
   const std::uint32_t queries = queries_at_once(manifest, shape, result.traits);

@@ -35,6 +35,12 @@ ResidencySummary summary_of(const StepRecord& step, const ModelShape& shape, con
   return r;
 }
 
+// Of the rows that were counted: with a residual window they are written in its float16.
+KvType counted_type(const TraceManifest& manifest) {
+  const KvType cache = cache_type_of(manifest);
+  return cache.by_age() ? KvType(cache.rows()) : cache;
+}
+
 // Steps with their bytes and times are all that is compared, so a run of the engine need not hold attention.
 TraceReader open_steps(const std::filesystem::path& path) {
   TraceReader trace = TraceReader::open(path);
@@ -44,7 +50,7 @@ TraceReader open_steps(const std::filesystem::path& path) {
 // Tokens of the first prompt. Of a run without attention it is told by the rows that its step wrote.
 std::uint32_t first_prompt(const TraceReader& trace, const ModelShape& shape) {
   if (has_attention(trace.manifest())) return trace.manifest().sequences.front().prompt;
-  const std::uint64_t token = row_bytes(shape, trace.manifest().kv_type) * shape.kv_heads * shape.layers;
+  const std::uint64_t token = row_bytes(shape, counted_type(trace.manifest())) * shape.kv_heads * shape.layers;
   for (const StepRecord& step : trace.steps()) {
     if (step.phase == "prefill") return static_cast<std::uint32_t>(step.bytes[Cause::kKvWrite] / token);
   }
@@ -116,7 +122,7 @@ int validate_trace(const Arguments& arguments) {
   const Device device = find_device(arguments.get<std::string>("device"), catalog);
   require_recorded_on(device, trace);
   const EngineProfile engine = default_engine_profile(device.kind, catalog);
-  const CostModel cost(shape_of(manifest), TrafficTypes{manifest.weight_type, manifest.kv_type}, device, engine);
+  const CostModel cost(shape_of(manifest), TrafficTypes{manifest.weight_type, counted_type(manifest)}, device, engine);
   const std::vector<TimedStep> steps = timed_steps(trace, cost, interval_group(device, cost, "step"));
   if (steps.empty()) {
     throw usage_error(fmt::format("{}: no decode step has a time, as in imported tensors", arguments.positional[0]));
