@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "apps/cli/data_folder.hpp"
 #include "apps/cli/messages.hpp"
@@ -70,6 +71,13 @@ std::vector<TimedStep> timed_steps(const TraceReader& trace, const CostModel& co
   return steps;
 }
 
+// Of at least one step; of an even number the mean of the two in the middle.
+double median_of_steps(std::vector<double> seconds) {
+  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return seconds.size() % 2 == 1 ? *middle : (*middle + *std::max_element(seconds.begin(), middle)) / 2;
+}
+
 // The median measured step of a part of the run, the mean predicted one, and how many lie inside their intervals.
 void add_part(Table& table, const std::string& part, std::span<const TimedStep> steps) {
   std::vector<double> measured;
@@ -84,9 +92,7 @@ void add_part(Table& table, const std::string& part, std::span<const TimedStep> 
     inside80 += s.measured >= s.predicted.low80 && s.measured <= s.predicted.high80 ? 1 : 0;
     inside95 += s.measured >= s.predicted.low95 && s.measured <= s.predicted.high95 ? 1 : 0;
   }
-  const auto middle = static_cast<std::ptrdiff_t>(measured.size() / 2);
-  std::nth_element(measured.begin(), measured.begin() + middle, measured.end());
-  const double median = 1e3 * measured[measured.size() / 2], n = static_cast<double>(steps.size());
+  const double median = 1e3 * median_of_steps(std::move(measured)), n = static_cast<double>(steps.size());
   const auto row = [&](const char* number, const char* share, double times) {
     const auto text = [&](double x) { return fmt::format(fmt::runtime(number), x); };
     const auto part_of = [&](double x) { return fmt::format(fmt::runtime(share), times * x); };
