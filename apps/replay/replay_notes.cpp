@@ -142,9 +142,8 @@ void note_columns(const ReplayAnswer& answer, Notes& notes) {
 
 void note_costs(const ReplayAnswer& answer, Notes& notes) {
   if (answer.manifest.model_shape_json.empty() && answer.request.models.empty()) {
-    notes.emplace_back(
-        "the trace holds imported tensors and names no model: bytes and time cover attention alone, and the largest "
-        "batch is that of a device which holds nothing else; --as adds a model");
+    notes.push_back(fmt::format(
+        "{}, and the largest batch is that of a device which holds nothing else; --as adds a model", kAttentionAlone));
   }
   if (answer.request.devices.empty()) return;
   const auto has_policy = [](const ReplayPoint& p) { return p.prediction && p.prediction->step.unmeasured > 0; };

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "apps/replay/replay_request.hpp"
@@ -39,6 +40,9 @@ struct ReplayPoint {
   }
 };
 
+// What a user is told of a trace without a model.
+inline constexpr std::string_view kAttentionAlone =
+    "the trace holds imported tensors and names no model: bytes and time cover attention alone";
 // The shape of the recorded model; of imported tensors, one with attention alone.
 ModelShape shape_of(const TraceManifest& manifest);
 

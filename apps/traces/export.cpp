@@ -14,6 +14,7 @@
 #include "apps/cli/output.hpp"
 #include "apps/cli/shared_options.hpp"
 #include "apps/cli/unfinished_file.hpp"
+#include "apps/replay/replay_points.hpp"
 #include "apps/traces/export_timeline.hpp"
 #include "sim/core/files.hpp"
 #include "sim/core/suggest.hpp"
@@ -66,7 +67,9 @@ void write_timeline(const Arguments& arguments, const TraceReader& trace, Timeli
   timeline.run("recorded: " + name, steps, &kernels);
   if (!is_simulated(arguments)) return;
   const Device device = find_device(arguments.get<std::string>("device"), data_folder() / "catalog");
-  for (const PolicySpec& policy : policy_points(arguments)) {
+  const std::vector<PolicySpec> policies = policy_points(arguments);
+  if (trace.manifest().model_shape_json.empty() && !arguments.quiet) say("note: {}\n", kAttentionAlone);
+  for (const PolicySpec& policy : policies) {
     const std::uint64_t start = steps.empty() ? zero : steps[0].start_ns;
     timeline.run(fmt::format("simulated: {} on {}", policy.text(), device.name),
                  simulate(arguments, trace, policy, device, start), nullptr);
