@@ -61,7 +61,8 @@ void write_timeline(const Arguments& arguments, const TraceReader& trace, Timeli
   }
   const bool resident_known = std::ranges::all_of(steps, [](const auto& s) { return s.resident_bytes.has_value(); });
   if (!resident_known && !arguments.quiet) {
-    say("note: the trace does not say what the cache held after a step, as older ones: KV resident is left out\n");
+    say("note: the trace does not say what the cache held after a step, as those of older versions and of other "
+        "recorders: KV resident is left out\n");
   }
   TimelineExport timeline(to, zero);
   timeline.run("recorded: " + name, steps, &kernels);
