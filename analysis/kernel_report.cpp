@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 namespace kvroof {
 namespace {
@@ -120,7 +121,7 @@ WorkTotals& KernelReportBuilder::kernels_of(const WorkRow& row) {
 void KernelReportBuilder::add(const WorkRow& row) {
   const bool has_times = row.work.end_ns > row.work.start_ns;
   const std::uint64_t duration = row.own_ns();
-  if (has_times) add_span(row.work);
+  if (has_times) add_span(row);
   if (row.kind != WorkKind::kKernel) {
     WorkTotals& totals = named(copies_, row.name);
     totals.add(duration, has_times);
@@ -154,8 +155,10 @@ void KernelReportBuilder::add_meaning(const KernelMeaning& meaning, std::uint64_
   }
 }
 
-void KernelReportBuilder::add_span(const DeviceWork& work) {
-  const auto [it, first] = devices_.try_emplace({work.process, work.device}, Span{work.start_ns, work.end_ns});
+void KernelReportBuilder::add_span(const WorkRow& row) {
+  const DeviceWork& work = row.work;
+  const std::tuple place(row.gpu.has_value(), row.gpu ? 0U : work.process, row.gpu.value_or(work.device));
+  const auto [it, first] = devices_.try_emplace(place, Span{work.start_ns, work.end_ns});
   if (first) return;
   Span& span = it->second;
   if (work.start_ns > span.last_ns) {
@@ -200,7 +203,12 @@ KernelReport KernelReportBuilder::finish() {
   for (WorkTotals& totals : report_.operators) take_declared(totals);
   for (WorkTotals& totals : report_.purposes) take_declared(totals);
   take_declared(report_.all_kernels);
-  for (const auto& [device, span] : devices_) report_.elapsed_ns += span.last_ns - span.first_ns;
+  std::set<std::uint32_t> processes;  // without a known GPU
+  for (const auto& [place, span] : devices_) {
+    report_.elapsed_ns += span.last_ns - span.first_ns;
+    if (!std::get<0>(place)) processes.insert(std::get<1>(place));
+  }
+  if (processes.size() > 1) report_.without_gpu = processes.size();
   for (const auto& [number, step] : steps_) {
     report_.steps.push_back(step);
     report_.policy_ns += step.policy_ns();

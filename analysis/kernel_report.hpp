@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "analysis/duration_spread.hpp"
@@ -78,8 +79,11 @@ struct KernelReport {
   std::vector<CountedSteps> counted;
   double policy_ns = 0;  // of all steps: scores and compaction, what the eviction policy itself costs
   std::uint64_t policy_bytes = 0;
-  std::uint64_t elapsed_ns = 0;  // from the first to the last work of each process on each device, added up
+  std::uint64_t elapsed_ns = 0;  // from the first to the last work of each GPU, added up
   std::uint64_t idle_ns = 0, gaps = 0, longest_gap_ns = 0;  // of it with nothing running
+  // Processes of which the recording does not say which GPUs they had, where there are several: each counts as one with
+  // GPUs of its own.
+  std::uint64_t without_gpu = 0;
 };
 
 // Takes work in the order of its starts; memory grows with names, steps and devices alone.
@@ -100,12 +104,13 @@ class KernelReportBuilder {
   static WorkTotals& named(Totals& totals, std::string_view name);
   WorkTotals& kernels_of(const WorkRow& row);
   void add_meaning(const KernelMeaning& meaning, std::uint64_t duration_ns);
-  void add_span(const DeviceWork& work);
+  void add_span(const WorkRow& row);
 
   KernelReport report_;
   Totals operators_, purposes_, copies_;
   std::map<std::uint32_t, StepTotals> steps_;
-  std::map<std::pair<std::uint32_t, std::uint32_t>, Span> devices_;  // by process and its number there
+  // By whether the GPU is known, the process where it is not, and the number of the GPU or of the process's device.
+  std::map<std::tuple<bool, std::uint32_t, std::uint32_t>, Span> devices_;
   std::map<std::uint32_t, ByteCounters> engine_steps_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, CountedBytes> counted_;  // by first step and number of steps
 };

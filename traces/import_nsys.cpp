@@ -92,7 +92,10 @@ class NsysReader {
   bool has_times(const SqliteRows& rows, bool mark = false) {
     const std::int64_t start = rows.integer(0), end = rows.integer(1);
     const bool backwards = !mark && end < start;
-    if (start >= 0 && !backwards) return true;
+    if (start >= 0 && !backwards) {
+      last_ns_ = std::max({last_ns_, start, end});
+      return true;
+    }
     ++(backwards ? counts_.left_out.backwards : counts_.left_out.before);
     return false;
   }
@@ -220,7 +223,10 @@ class NsysReader {
                   counts_.calls);
            });
   }
+  // One that was open when the recording ended lasts to the last time in it, as in Nsight Systems' own reports.
   void read_ranges() {
+    select(kRangeTable, {"start", "end"},
+           [&](const SqliteRows& rows) { last_ns_ = std::max({last_ns_, rows.integer(0), rows.integer(1)}); });
     select(kRangeTable, {"start", "end", "globalTid", "eventType", "text", "textId"}, [&](const SqliteRows& rows) {
       const std::int64_t type = rows.integer(3);
       const std::string_view text = rows.null(4) ? string(rows, 5) : rows.text(4);
@@ -228,11 +234,13 @@ class NsysReader {
         ++counts_.others;
         return;
       }
+      const std::int64_t end = type != kMark && rows.null(1) ? last_ns_ : rows.integer(1);
       // One that reaches into the recording is cut at its start.
-      const bool reaches = rows.integer(0) < 0 && rows.integer(1) > 0;
+      const bool reaches = rows.integer(0) < 0 && end > 0;
       if (!reaches && !has_times(rows, rows.null(1))) return;
       const std::uint64_t start = reaches ? 0 : u64(rows, 0);
-      take(RangeRecord{start, u64(rows, 1), process(rows, 2), thread(rows, 2), text, type == kStartEnd},
+      take(RangeRecord{start, static_cast<std::uint64_t>(end), process(rows, 2), thread(rows, 2), text,
+                       type == kStartEnd},
            counts_.ranges);
     });
   }
@@ -298,6 +306,7 @@ class NsysReader {
   ProfileSink& to_;
   std::unordered_map<std::int64_t, std::string> strings_;
   ProfileCounts counts_;
+  std::int64_t last_ns_ = 0;  // of the work, calls and ranges that were read
   std::optional<Failure> problem_;
 };
 

@@ -33,6 +33,7 @@ constexpr auto kRules = std::to_array<Rule>({
     {"flashattn", "attention"},
     {"flash_mla", "attention"},
     {"fmha", "attention"},
+    {"sdpa", "attention"},  // cuDNN's, whose names hold fprop as those of its convolutions do
     {"attention", "attention"},
     {"attn", "attention"},
     {"kernel_mha", "attention"},

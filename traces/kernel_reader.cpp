@@ -11,6 +11,7 @@
 #include "traces/kernel_kinds.hpp"
 #include "traces/kernel_tables.hpp"
 #include "traces/sqlite.hpp"
+#include "traces/work_gatherer.hpp"
 
 namespace kvroof {
 namespace {
@@ -61,6 +62,7 @@ struct KernelReader::State {
   }
   void read_strings();
   void read_device_names();
+  [[nodiscard]] std::optional<std::uint32_t> gpu_of(std::uint32_t process, std::uint32_t device) const;
   [[nodiscard]] std::string work_query() const;
   [[nodiscard]] bool has_templates() const;
 };
@@ -84,6 +86,14 @@ void KernelReader::State::read_device_names() {
   SqliteRows numbers = select("SELECT pid, cudaId, gpuId FROM TARGET_INFO_CUDA_DEVICE");
   while (numbers.next()) device_ids.emplace(std::pair(u32(numbers, 0), u32(numbers, 1)), u32(numbers, 2));
   finish(numbers);
+}
+
+// Without numbers of processes, the one GPU that is recorded is that of all.
+std::optional<std::uint32_t> KernelReader::State::gpu_of(std::uint32_t process, std::uint32_t device) const {
+  const auto numbered = device_ids.find({process, device});
+  if (numbered != device_ids.end()) return numbered->second;
+  const bool one = device_ids.empty() && device_names.size() == 1 && device_names.front().id == device;
+  return one ? std::optional(device) : std::nullopt;
 }
 
 KernelReader KernelReader::open(const std::filesystem::path& trace) {
@@ -151,8 +161,7 @@ std::vector<DeviceRecord> KernelReader::devices() const {
 }
 
 std::string_view KernelReader::device_name(std::uint32_t process, std::uint32_t device) const {
-  const auto numbered = state_->device_ids.find({process, device});
-  const std::uint32_t id = numbered == state_->device_ids.end() ? device : numbered->second;
+  const std::uint32_t id = state_->gpu_of(process, device).value_or(device);
   const auto found = std::ranges::find(state_->device_names, id, &State::DeviceName::id);
   return found == state_->device_names.end() ? std::string_view{} : found->name;
 }
@@ -195,73 +204,11 @@ std::string KernelReader::State::work_query() const {
   return sql + " ORDER BY 2, 1, 12, 19";
 }
 
-namespace {
-
-// Gathers the operator records of one kernel, which come one after another, into one row.
-class WorkGatherer {
- public:
-  explicit WorkGatherer(const std::function<void(const WorkRow&)>& visit) : visit_(visit) {}
-
-  void take(const SqliteRows& rows, std::string_view name, std::string_view purpose) {
-    const auto key = std::pair(rows.integer(0), rows.integer(11));
-    if (!any_ || key != key_) {
-      flush();
-      key_ = key;
-      any_ = true;
-      begin(rows, name);
-      row_.purpose = purpose;
-    }
-    if (!rows.null(12)) add_meaning(rows);
-  }
-  void flush() {
-    if (!std::exchange(any_, false)) return;
-    if (row_.meaning) {
-      const DeviceWork& w = row_.work;
-      std::uint64_t& ended = ended_[{w.process, w.device, w.context, w.stream}];
-      row_.waited_until_ns = ended;
-      ended = std::max(ended, w.end_ns);
-    }
-    visit_(row_);
-  }
-
- private:
-  void begin(const SqliteRows& rows, std::string_view name) {
-    row_ = {};
-    row_.kind = static_cast<WorkKind>(rows.integer(0));
-    row_.work = {u64(rows, 1), u64(rows, 2), u32(rows, 3), u32(rows, 4), u32(rows, 5), u32(rows, 6), u64(rows, 7),
-                 process_of(u64(rows, 8))};
-    row_.name = name;
-    if (row_.kind != WorkKind::kKernel) row_.bytes = u64(rows, 10);
-  }
-  void add_meaning(const SqliteRows& rows) {
-    if (!row_.meaning) {
-      operation_ = rows.text(12);
-      cause_ = rows.text(13);
-      row_.meaning = KernelMeaning{rows.null(14) ? kNoStep : u32(rows, 14),
-                                   rows.null(15) ? -1 : static_cast<std::int32_t>(rows.integer(15)),
-                                   operation_, cause_, {}, 0};
-    }
-    const std::string_view cause = rows.text(13);
-    const auto it = std::find(kCauseNames.begin(), kCauseNames.end(), cause);
-    const auto index = it == kCauseNames.end() ? static_cast<std::size_t>(Cause::kActivations)
-                                               : static_cast<std::size_t>(it - kCauseNames.begin());
-    row_.meaning->declared.bytes[index] += u64(rows, 16);
-    row_.meaning->flops += u64(rows, 17);
-  }
-
-  const std::function<void(const WorkRow&)>& visit_;
-  WorkRow row_;
-  std::string operation_, cause_;
-  std::pair<std::int64_t, std::int64_t> key_;
-  bool any_ = false;
-  std::map<std::array<std::uint32_t, 4>, std::uint64_t> ended_;  // kernels with a meaning, by where they are queued
-};
-
-}  // namespace
-
 void KernelReader::for_each_work(const std::function<void(const WorkRow&)>& visit) const {
   SqliteRows rows = state_->select(state_->work_query());
-  WorkGatherer gatherer(visit);
+  WorkGatherer gatherer(visit, [&](std::uint32_t process, std::uint32_t device) {
+    return state_->gpu_of(process, device);
+  });
   std::unordered_map<std::int64_t, std::string_view> purposes;  // by id of the whole name
   while (rows.next()) {
     const auto kind = static_cast<WorkKind>(rows.integer(0));

@@ -33,6 +33,8 @@ struct KernelMeaning {
 struct WorkRow {
   WorkKind kind = WorkKind::kKernel;
   DeviceWork work;
+  // Which GPU of the recording its device is, by a number that processes share; empty: the recording does not say.
+  std::optional<std::uint32_t> gpu;
   std::string_view name;       // the kernel's short name; the direction of a copy
   std::string_view purpose;    // of a kernel, as its name tells (kernel_kinds.hpp)
   std::uint64_t bytes = 0;     // of copies and fills

@@ -84,7 +84,7 @@ std::optional<ShapedOperator> scaled_product(const KinetoEvent& event) {
   return made;
 }
 
-// q, k and v, and an output of q's shape.
+// q, k and v, and an output of q's shape; whether heads or tokens come first in it does not matter.
 std::optional<ShapedOperator> attention(std::string_view name, std::span<const Shape> operands, std::uint64_t width) {
   std::uint64_t all = elements(operands[0]);
   for (const Shape& shape : operands) {
@@ -99,14 +99,17 @@ struct Known {
   std::size_t first;  // of its arguments, that counts
   std::size_t rank;   // of a product; 0: attention
 };
-constexpr std::array<Known, 8> kKnown = {{{"aten::mm", 0, 2},
-                                          {"aten::addmm", 1, 2},
-                                          {"aten::bmm", 0, 3},
-                                          {"aten::baddbmm", 1, 3},
-                                          {"aten::_flash_attention_forward", 0, 0},
-                                          {"aten::_scaled_dot_product_flash_attention", 0, 0},
-                                          {"aten::_scaled_dot_product_efficient_attention", 0, 0},
-                                          {"aten::_scaled_dot_product_cudnn_attention", 0, 0}}};
+// Scaled dot product attention calls an operator that launches its kernels, or launches them itself, by the version.
+constexpr std::array<Known, 10> kKnown = {{{"aten::mm", 0, 2},
+                                           {"aten::addmm", 1, 2},
+                                           {"aten::bmm", 0, 3},
+                                           {"aten::baddbmm", 1, 3},
+                                           {"aten::_flash_attention_forward", 0, 0},
+                                           {"aten::_efficient_attention_forward", 0, 0},
+                                           {"aten::_cudnn_attention_forward", 0, 0},
+                                           {"aten::_scaled_dot_product_flash_attention", 0, 0},
+                                           {"aten::_scaled_dot_product_efficient_attention", 0, 0},
+                                           {"aten::_scaled_dot_product_cudnn_attention", 0, 0}}};
 
 }  // namespace
 

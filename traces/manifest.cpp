@@ -22,6 +22,7 @@ constexpr double kMaxFloat = std::numeric_limits<float>::max();
 const std::vector<std::string> kSources = {"engine", "import", "profile"};
 const std::vector<std::string> kBackends = {"reference", "fast", "cuda", ""};
 const std::vector<std::string> kTypes = {"f32", "f16", "bf16"};
+const std::vector<std::string> kQuantisedTypes = {"int8", "int4", "int4g64", "kivi2", "kivi4"};
 const std::vector<std::string> kRotaryStyles = {"none", "half_split", "adjacent_pairs"};
 const std::vector<std::string> kStopReasons = {"length",  "end_of_text", "interrupted",
                                                "context", "imported",    "unknown",     "failed"};
@@ -147,6 +148,7 @@ std::string manifest_to_json(const TraceManifest& m) {
                                  {"layers", nlohmann::ordered_json::array()},
                                  {"sequences", nlohmann::ordered_json::array()}};
   if (!m.linear.empty()) json["linear"] = m.linear;
+  if (m.cache_type) json["cache_type"] = name_of(*m.cache_type);
   if (!m.model_shape_json.empty()) json["model_shape"] = nlohmann::ordered_json::parse(m.model_shape_json);
   for (const TraceLayer& layer : m.layers) json["layers"].push_back(layer_to_json(layer));
   for (const TraceSequence& sequence : m.sequences) json["sequences"].push_back(sequence_to_json(sequence));
@@ -176,6 +178,10 @@ Result<TraceManifest> manifest_from_json(std::string_view text) {
   m.seed = object.integer("seed", 0, kMax64);
   m.weight_type = parse_dtype(object.word("weight_type", kTypes)).value_or(DType::kF32);
   m.kv_type = parse_dtype(object.word("kv_type", kTypes)).value_or(DType::kF32);
+  if (object.has("cache_type")) m.cache_type = parse_kv_type(object.word("cache_type", kQuantisedTypes));
+  if (m.cache_type && m.cache_type->by_age() && has_attention(m)) {
+    object.refuse("cache_type", "has rows that change with age, which a trace with attention does not hold");
+  }
   m.command_line = object.string("command_line");
   m.host = object.string("host");
   const std::size_t least = has_attention(m) ? 1 : 0;

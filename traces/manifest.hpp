@@ -9,6 +9,7 @@
 #include "sim/core/alibi.hpp"
 #include "sim/core/dtype.hpp"
 #include "sim/core/error.hpp"
+#include "sim/core/kv_type.hpp"
 
 namespace kvroof {
 
@@ -75,6 +76,7 @@ struct TraceManifest {
   std::uint64_t seed = 0;
   DType weight_type = DType::kF32;
   DType kv_type = DType::kF32;     // of q, k and v as attention consumed them
+  std::optional<KvType> cache_type = {};  // of a quantised cache, which gave k and v back so; none: kv_type
   std::string command_line;
   std::string host;
   std::vector<TraceLayer> layers;
@@ -83,6 +85,10 @@ struct TraceManifest {
 
 // Whether the trace holds attention (q, k, v).
 inline bool has_attention(const TraceManifest& manifest) { return manifest.source != "profile"; }
+// The type whose bytes the cache of the run took.
+inline KvType cache_type_of(const TraceManifest& manifest) {
+  return manifest.cache_type.value_or(KvType(manifest.kv_type));
+}
 // Whether kvroof's own engine ran the steps of the trace, with or without their attention.
 inline bool of_own_engine(const TraceManifest& manifest) { return !manifest.backend.empty(); }
 

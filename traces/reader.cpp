@@ -203,20 +203,27 @@ std::vector<EvictionRecord> TraceReader::evictions(std::uint32_t sequence, Layer
 std::vector<StepRecord> TraceReader::steps() const {
   const State& s = *state_;
   std::vector<StepRecord> steps;
-  std::vector<std::int64_t> rows, experts;
+  std::vector<std::int64_t> rows, experts, resident;
   for (std::size_t i = 0; i < s.segments.size(); ++i) {
     rows.resize(s.segments[i].step_count * kStepColumns);
     if (rows.empty()) continue;
     s.read_values(i, s.open_segment(i), s.segments[i].steps, std::span(rows));
-    experts.assign(s.segments[i].step_count, 0);
-    if (s.segments[i].experts) s.read_values(i, s.open_segment(i), *s.segments[i].experts, std::span(experts));
+    const auto read_each = [&](const std::optional<std::uint64_t>& where, std::vector<std::int64_t>& to) {
+      to.assign(s.segments[i].step_count, 0);
+      if (where) s.read_values(i, s.open_segment(i), *where, std::span(to));
+    };
+    read_each(s.segments[i].experts, experts);
+    read_each(s.segments[i].resident, resident);
     for (std::size_t at = 0; at < rows.size(); at += kStepColumns) {
       const Result<StepRecord> step = step_from_row(std::span(rows).subspan(at, kStepColumns));
       if (!step) throw s.damaged(fmt::format("segment {}: {}", i, step.error()));
-      if (experts[at / kStepColumns] < 0) throw s.damaged(fmt::format("segment {}: a negative count of experts", i));
+      const std::size_t n = at / kStepColumns;
+      if (experts[n] < 0) throw s.damaged(fmt::format("segment {}: a negative count of experts", i));
+      if (resident[n] < 0) throw s.damaged(fmt::format("segment {}: a cache of negative bytes", i));
       if (step.value().step != steps.size()) throw s.damaged(fmt::format("segment {}: its steps are out of order", i));
       steps.push_back(step.value());
-      steps.back().experts = static_cast<std::uint64_t>(experts[at / kStepColumns]);
+      steps.back().experts = static_cast<std::uint64_t>(experts[n]);
+      if (s.segments[i].resident) steps.back().kv_resident_bytes = static_cast<std::uint64_t>(resident[n]);
     }
   }
   const auto times = read_step_times(s.path / kKernelsFile);

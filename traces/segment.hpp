@@ -47,6 +47,7 @@ struct SegmentBuffer {
   std::uint32_t first_step = 0;
   std::vector<std::int64_t> steps;        // kStepColumns each
   std::vector<std::int64_t> experts;      // of each step
+  std::vector<std::int64_t> resident;     // bytes that the cache held after each step, as far as they are known
   std::vector<SequenceBuffer> sequences;  // as in the manifest
 };
 
@@ -76,7 +77,7 @@ struct SegmentIndex {
   std::uint32_t segment = 0;
   std::uint32_t first_step = 0, step_count = 0;
   std::uint64_t steps = 0;
-  std::optional<std::uint64_t> experts;
+  std::optional<std::uint64_t> experts, resident;
   std::vector<SequenceIndex> sequences;  // those that occur here
   std::optional<std::uint64_t> own_checksum;  // where the tensor `checksum` starts
 };

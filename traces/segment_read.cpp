@@ -87,6 +87,14 @@ std::optional<std::uint64_t> index_layer(Tensors& tensors, const std::string& pr
   return q->shape[0];
 }
 
+// Where a tensor of one number for each step lies.
+std::optional<std::uint64_t> index_steps(Tensors& tensors, const std::string& name, std::uint32_t steps) {
+  const TensorInfo* tensor = tensors.take(name, DType::kI64, {});
+  if (tensor == nullptr) return std::nullopt;
+  if (tensor->shape[0] != steps) tensors.refuse("the tensor '{}' has no number for each step", name);
+  return tensor->offset;
+}
+
 void index_rows(Tensors& tensors, const std::string& prefix, const TraceManifest& manifest, SequenceIndex& index) {
   index.layers.resize(manifest.layers.size());
   for (std::size_t l = 0; l < manifest.layers.size() && tensors.problem().empty(); ++l) {
@@ -128,10 +136,8 @@ Result<SegmentIndex> index_segment(const SafetensorsHeader& header, const TraceM
     tensors.refuse("the tensor 'steps' does not hold the {} steps of this segment", index.step_count);
   }
   if (steps != nullptr) index.steps = steps->offset;
-  if (const TensorInfo* experts = tensors.take("x-experts", DType::kI64, {})) {
-    if (experts->shape[0] != index.step_count) tensors.refuse("the tensor 'x-experts' has no number for each step");
-    index.experts = experts->offset;
-  }
+  index.experts = index_steps(tensors, "x-experts", index.step_count);
+  index.resident = index_steps(tensors, "x-kv-resident", index.step_count);
   for (std::size_t s = 0; s < manifest.sequences.size() && tensors.problem().empty(); ++s) {
     const std::string prefix = fmt::format("s{}.", manifest.sequences[s].id);
     const auto first_row = tensors.number(prefix + "first_row", kMaxTokens);

@@ -39,6 +39,9 @@ TensorList list_tensors(const SegmentBuffer& buffer, const TraceManifest& manife
   if (std::any_of(buffer.experts.begin(), buffer.experts.end(), [](std::int64_t x) { return x != 0; })) {
     list.add("x-experts", DType::kI64, {buffer.experts.size()}, bytes_of(buffer.experts));
   }
+  if (buffer.resident.size() == buffer.steps.size() / kStepColumns) {
+    list.add("x-kv-resident", DType::kI64, {buffer.resident.size()}, bytes_of(buffer.resident));
+  }
   const auto each_sequence = [&](auto&& body) {
     for (std::size_t s = 0; s < buffer.sequences.size(); ++s) {
       body(buffer.sequences[s], fmt::format("s{}.", manifest.sequences[s].id));

@@ -89,6 +89,7 @@ std::size_t TraceWriter::State::index_of(std::uint32_t sequence) const {
 void TraceWriter::State::reset(SegmentBuffer& buffer) const {
   buffer.steps.clear();
   buffer.experts.clear();
+  buffer.resident.clear();
   buffer.sequences.resize(manifest.sequences.size());
   for (std::size_t s = 0; s < buffer.sequences.size(); ++s) {
     SequenceBuffer& sequence = buffer.sequences[s];
@@ -222,6 +223,7 @@ void TraceWriter::end_step(const StepRecord& step) {
   row.insert(row.end(), {step.step, step.phase == "decode" ? 1 : 0, step.sequences});
   for (const std::uint64_t bytes : step.bytes.bytes) row.push_back(static_cast<std::int64_t>(bytes));
   s.open.experts.push_back(static_cast<std::int64_t>(step.experts));
+  if (step.kv_resident_bytes) s.open.resident.push_back(static_cast<std::int64_t>(*step.kv_resident_bytes));
   s.buffered += kStepColumns * sizeof(std::int64_t);
   if (s.buffered >= s.segment_bytes) s.close_segment();
   s.mark_step();

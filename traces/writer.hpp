@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -36,6 +37,8 @@ struct StepRecord {
   std::uint64_t end_ns = 0;
   ByteCounters bytes;           // counted by the engine
   std::uint64_t experts = 0;    // routed experts that passed tokens, summed over layers; 0 in a dense model
+  // Bytes that the KV cache holds after the step, sequences that ended with it included; absent where nobody said so.
+  std::optional<std::uint64_t> kv_resident_bytes = std::nullopt;
 };
 
 // Of a token of a prompt whose logits were not asked for.

@@ -75,6 +75,21 @@ std::vector<KernelSample> samples_of_kernels(const KernelReader& reader) {
   return samples;
 }
 
+// Why no rate follows from any of its kernels.
+Error without_samples(const KernelReader& reader, const std::string& path) {
+  bool declared = false;  // by operators of another framework
+  reader.for_each_work([&](const WorkRow& row) {
+    declared = declared || (row.meaning && row.meaning->step == kNoStep && row.meaning->declared.total() > 0);
+  });
+  const std::string why = declared
+                              ? "operators of PyTorch declare bytes without saying which are weights and which are the "
+                                "cache's, so no rate of either follows from their times"
+                              : "no kernel has declared bytes and a time, so no rate follows from them";
+  return usage_error(fmt::format("{}: {}", path, why))
+      .note("`kvroof record --cupti trace` of the engine's own runs has both; a table of kernels with their shapes "
+            "serves as well");
+}
+
 void require_recorded_on(const KernelReader& reader, const Device& device, const std::string& path) {
   const std::vector<std::string> names = catalog_device_names(data_folder() / "catalog");
   for (const DeviceRecord& recorded : reader.devices()) {
@@ -120,10 +135,7 @@ Device calibrated_from(const std::string& path, const std::string& base, std::ve
   }
   require_recorded_on(reader, device, path);
   const std::vector<KernelSample> samples = samples_of_kernels(reader);
-  if (samples.empty()) {
-    throw usage_error(fmt::format("{}: no kernel has declared bytes, so no rate follows from its time", path))
-        .note("kvroof record --cupti trace writes them; a table of kernels with their shapes serves as well");
-  }
+  if (samples.empty()) throw without_samples(reader, path);
   fits = fit_kernels(device, samples, source);
   return device;
 }

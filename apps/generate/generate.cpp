@@ -234,7 +234,7 @@ std::unique_ptr<TraceRecorder> make_recorder(const fs::path& path, const Argumen
   run.tool_version = kVersion;
   run.seed = arguments.seed;
   run.weight_type = model.type;
-  run.kv_type = facts.kv_type.rows();
+  run.kv_type = facts.kv_type;
   run.requested_new_tokens = request.max_tokens;
   for (const Ids& ids : prompts) run.prompts.push_back(static_cast<std::uint32_t>(ids.size()));
   TraceManifest manifest = make_manifest(model, run);

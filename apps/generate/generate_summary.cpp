@@ -141,7 +141,7 @@ void print_summary(const RunFacts& facts, const SessionResult& result, const std
   if (trace_bytes == 0) return;
   say("trace {}\n", bytes_text(trace_bytes));
   if (facts.kv_type.quantised()) {
-    say("it holds the rows as they were read, and not the type of the cache: replay it with --kv {}\n",
+    say("it names the type of its cache, {}, whose bytes a replay has unless --kv names another\n",
         name_of(facts.kv_type));
   }
 }

@@ -9,6 +9,7 @@
 #include "apps/cli/command.hpp"
 #include "apps/cli/output.hpp"
 #include "apps/cli/shared_options.hpp"
+#include "apps/cli/text_input.hpp"
 #include "kernels/tokenizer/tokenizer.hpp"
 
 namespace kvroof {
@@ -76,6 +77,7 @@ void convert_lines(const Arguments& arguments, const std::string& key,
   std::vector<JsonLine> results;
   std::size_t number = 1;
   for (std::string line; next_line(input, line, fmt::format("{}: line {}", name, number)); ++number) {
+    require_text(fmt::format("{}: line {}", name, number), line);
     try {
       results.push_back(f(JsonLine::parse(line)));
     } catch (const JsonLine::exception&) {

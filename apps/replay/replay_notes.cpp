@@ -142,9 +142,8 @@ void note_columns(const ReplayAnswer& answer, Notes& notes) {
 
 void note_costs(const ReplayAnswer& answer, Notes& notes) {
   if (answer.manifest.model_shape_json.empty() && answer.request.models.empty()) {
-    notes.emplace_back(
-        "the trace holds imported tensors and names no model: bytes and time cover attention alone, and the largest "
-        "batch is that of a device which holds nothing else; --as adds a model");
+    notes.push_back(fmt::format(
+        "{}, and the largest batch is that of a device which holds nothing else; --as adds a model", kAttentionAlone));
   }
   if (answer.request.devices.empty()) return;
   const auto has_policy = [](const ReplayPoint& p) { return p.prediction && p.prediction->step.unmeasured > 0; };
@@ -172,6 +171,17 @@ void note_row_cache(const ReplayAnswer& answer, Notes& notes) {
   notes.push_back(fmt::format("attention rows of one byte a weight, from {}: --row-cache-check says what they change, "
                               "and whether a recording under a policy is reproduced",
                               answer.request.row_cache->string()));
+}
+
+// Of the points that name no cache of their own.
+void note_recorded_cache(const ReplayAnswer& answer, Notes& notes) {
+  const TraceManifest& m = answer.manifest;
+  if (!m.cache_type || !answer.request.models.empty()) return;
+  const auto takes_it = [&](const PointResult& r) { return !r.spec.kv && cache_of(r.spec, m) == *m.cache_type; };
+  if (std::ranges::none_of(answer.results, takes_it)) return;
+  notes.push_back(fmt::format(
+      "the recorded cache was {}: bytes and time are of that type, and policies meet its rows as it gave them back",
+      name_of(*m.cache_type)));
 }
 
 void note_caches(const ReplayAnswer& answer, Notes& notes) {
@@ -220,6 +230,7 @@ std::vector<std::string> replay_notes(const ReplayAnswer& answer) {
   note_quality(answer, notes);
   note_columns(answer, notes);
   note_costs(answer, notes);
+  note_recorded_cache(answer, notes);
   note_caches(answer, notes);
   note_rotations(answer, notes);
   note_row_cache(answer, notes);

@@ -257,6 +257,7 @@ Json manifest_json(const ReplayAnswer& answer) {
                    {"kv_type", name_of(m.kv_type)},
                    {"layers", m.layers.size()},
                    {"sequences", Json::array()}};
+  if (m.cache_type) json["trace"]["cache_type"] = name_of(*m.cache_type);
   for (const TraceSequence& s : m.sequences) {
     json["trace"]["sequences"].push_back({{"id", s.id}, {"prompt", s.prompt}, {"tokens", s.tokens}});
   }
@@ -344,7 +345,6 @@ std::string replay_csv(const ReplayAnswer& answer) {
     rows.add("position", p.position());
     rows.add("output_error", q ? q->output_error : std::nullopt);
     rows.add_cells("step_ms", interval_json(step != nullptr ? std::optional(*step) : std::nullopt, 1e3));
-    rows.add("dominated_by", step != nullptr ? std::string(name_of(step->dominated_by)) : "");
     rows.add("tokens_per_s", p.prediction ? std::optional(p.prediction->tokens_per_s.value) : std::nullopt);
     rows.add("largest_batch", p.largest_batch);
     rows.add("limited_by", p.limited_by);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "apps/cli/data_folder.hpp"
+#include "apps/cli/shared_options.hpp"
 #include "apps/prediction/intervals.hpp"
 #include "sim/cost/engine_profile.hpp"
 #include "sim/policy/held_tokens.hpp"
@@ -173,6 +174,12 @@ ModelShape shape_of(const TraceManifest& manifest) {
   return shape;
 }
 
+KvType cache_of(const PolicySpec& spec, const TraceManifest& manifest) {
+  if (spec.kv) return *spec.kv;
+  const KvType recorded = cache_type_of(manifest);
+  return kv_problem(spec, recorded).empty() ? recorded : KvType(manifest.kv_type);
+}
+
 ResidencySummary summarise(std::span<const ResidencyLog> sequences) {
   SummarySum sum;
   for (const ResidencyLog& log : sequences) {
@@ -244,7 +251,7 @@ std::vector<ReplayPoint> price_points(const ReplayRequest& request, const TraceM
     const DType weights = request.weights.value_or(manifest.weight_type);
     PricedModels models(request, "", own, weights);
     for (const PointResult& result : results) {
-      const PricedModel& model = models.with(result.spec.kv.value_or(manifest.kv_type));
+      const PricedModel& model = models.with(cache_of(result.spec, manifest));
       price_point(model, request, result, summarise(result.residency), points);
     }
   }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "apps/replay/replay_request.hpp"
@@ -39,8 +40,15 @@ struct ReplayPoint {
   }
 };
 
+// What a user is told of a trace without a model.
+inline constexpr std::string_view kAttentionAlone =
+    "the trace holds imported tensors and names no model: bytes and time cover attention alone";
 // The shape of the recorded model; of imported tensors, one with attention alone.
 ModelShape shape_of(const TraceManifest& manifest);
+
+// The type whose bytes the cache of a point takes: its own, else that of the recorded run, where its policy has such a
+// cache.
+KvType cache_of(const PolicySpec& spec, const TraceManifest& manifest);
 
 // The mean of the sequences of one point, made layer by layer so that no residency is ever held as a whole.
 ResidencySummary summarise(std::span<const ResidencyLog> sequences);

@@ -10,9 +10,11 @@
 
 #include "apps/cli/command.hpp"
 #include "apps/cli/data_folder.hpp"
+#include "apps/cli/messages.hpp"
 #include "apps/cli/output.hpp"
 #include "apps/cli/shared_options.hpp"
 #include "apps/cli/unfinished_file.hpp"
+#include "apps/replay/replay_points.hpp"
 #include "apps/traces/export_timeline.hpp"
 #include "sim/core/files.hpp"
 #include "sim/core/suggest.hpp"
@@ -57,11 +59,18 @@ void write_timeline(const Arguments& arguments, const TraceReader& trace, Timeli
     throw usage_error(fmt::format("{}: nothing in it has a time, as in imported tensors", trace.path().string()))
         .note("--policy P --device D draws a simulated run of it");
   }
+  const bool resident_known = std::ranges::all_of(steps, [](const auto& s) { return s.resident_bytes.has_value(); });
+  if (!resident_known && !arguments.quiet) {
+    say("note: the trace does not say what the cache held after a step, as those of older versions and of other "
+        "recorders: KV resident is left out\n");
+  }
   TimelineExport timeline(to, zero);
   timeline.run("recorded: " + name, steps, &kernels);
   if (!is_simulated(arguments)) return;
   const Device device = find_device(arguments.get<std::string>("device"), data_folder() / "catalog");
-  for (const PolicySpec& policy : policy_points(arguments)) {
+  const std::vector<PolicySpec> policies = policy_points(arguments);
+  if (trace.manifest().model_shape_json.empty() && !arguments.quiet) say("note: {}\n", kAttentionAlone);
+  for (const PolicySpec& policy : policies) {
     const std::uint64_t start = steps.empty() ? zero : steps[0].start_ns;
     timeline.run(fmt::format("simulated: {} on {}", policy.text(), device.name),
                  simulate(arguments, trace, policy, device, start), nullptr);

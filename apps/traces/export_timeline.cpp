@@ -9,6 +9,7 @@
 #include "apps/cli/command.hpp"
 #include "apps/cli/data_folder.hpp"
 #include "apps/replay/replay_points.hpp"
+#include "kernels/cpu/fast_attention.hpp"
 #include "sim/cost/cost.hpp"
 #include "sim/cost/engine_profile.hpp"
 
@@ -19,19 +20,11 @@ std::uint64_t kv_traffic(const ByteCounters& bytes) {
   return bytes[Cause::kKvRead] + bytes[Cause::kKvWrite] + bytes[Cause::kCompaction];
 }
 
-// Bytes that evictions freed, by the engine's step.
-std::vector<std::uint64_t> freed_bytes(const TraceReader& trace, std::size_t steps) {
-  const TraceManifest& m = trace.manifest();
-  std::vector<std::uint64_t> freed(steps);
-  for (std::uint32_t l = 0; l < m.layers.size(); ++l) {
-    const std::uint64_t row = std::uint64_t{m.layers[l].k_width + m.layers[l].v_width} * size_of(m.kv_type);
-    for (const TraceSequence& sequence : m.sequences) {
-      for (const EvictionRecord& e : trace.evictions(sequence.id, LayerId(l))) {
-        if (e.step < steps) freed[e.step] += row;
-      }
-    }
-  }
-  return freed;
+// Queries of a prompt that meet a row together, as the back end of the recording counts them; the CUDA back end takes
+// as many as the fast one. Where a policy evicts after every row of the prompt, each query meets its rows by itself.
+std::uint32_t queries_at_once(const TraceManifest& manifest, const ModelShape& shape, const PolicyTraits& traits) {
+  const bool in_blocks = manifest.backend == "fast" || (manifest.backend == "cuda" && !shape.latent());
+  return in_blocks && !traits.streams_prompt ? fast::kPrefillBlock : 1;
 }
 
 // Tracks that hold slices which overlap in part: each further one takes what does not fit into those before.
@@ -56,18 +49,10 @@ class Lanes {
 }  // namespace
 
 std::vector<TimelineStep> recorded_steps(const TraceReader& trace) {
-  const std::vector<StepRecord> records = trace.steps();
-  const std::vector<std::uint64_t> freed = freed_bytes(trace, records.size());
-  // What a window hides leaves the cache without being listed.
-  const bool windows = std::any_of(trace.manifest().layers.begin(), trace.manifest().layers.end(),
-                                   [](const TraceLayer& layer) { return layer.window > 0; });
   std::vector<TimelineStep> steps;
-  std::uint64_t resident = 0;
-  for (const StepRecord& r : records) {
-    resident += r.bytes[Cause::kKvWrite];
-    resident -= std::min(resident, freed[r.step]);
+  for (const StepRecord& r : trace.steps()) {
     if (r.end_ns == 0) continue;
-    steps.push_back({r.phase, r.start_ns, std::max(r.start_ns, r.end_ns), resident, kv_traffic(r.bytes), !windows});
+    steps.push_back({r.phase, r.start_ns, std::max(r.start_ns, r.end_ns), r.kv_resident_bytes, kv_traffic(r.bytes)});
   }
   return steps;
 }
@@ -75,20 +60,22 @@ std::vector<TimelineStep> recorded_steps(const TraceReader& trace) {
 std::vector<TimelineStep> simulated_steps(const TraceManifest& manifest, const PointResult& result,
                                           const Device& device, std::uint64_t start_ns) {
   const ModelShape shape = shape_of(manifest);
-  const TrafficTypes types{manifest.weight_type, manifest.kv_type};
+  const TrafficTypes types{manifest.weight_type, cache_of(result.spec, manifest)};
   const CostModel cost(shape, types, device, default_engine_profile(device.kind, data_folder() / "catalog"));
   ResidencySummary summary = summarise(result.residency);
-  const std::uint64_t row = row_bytes(shape, types.kv);
+  const std::uint32_t queries = queries_at_once(manifest, shape, result.traits);
   std::vector<LayerCounts> totals;  // [step], of all sequences
-  std::vector<std::uint64_t> running;
+  std::vector<std::uint64_t> running, moved;
   for (const ResidencyLog& log : result.residency) {
     const Residency residency = log.expand();
     totals.resize(std::max<std::size_t>(totals.size(), residency.steps + 1));
     running.resize(totals.size());
+    moved.resize(totals.size());
     for (std::uint32_t s = 0; s <= residency.steps; ++s) {
       ++running[s];
       const auto first = residency.cells.begin() + static_cast<std::ptrdiff_t>(std::size_t{s} * residency.layers);
       totals[s] += sum_counts(std::span(first, residency.layers));
+      moved[s] += kv_traffic(residency_traffic(shape, types, residency, s, queries).bytes);
     }
   }
   std::vector<TimelineStep> steps;
@@ -104,9 +91,8 @@ std::vector<TimelineStep> simulated_steps(const TraceManifest& manifest, const P
       seconds = cost.predict(summary, running[s]).step.value;
     }
     const std::uint64_t end_ns = start_ns + static_cast<std::uint64_t>(std::llround(seconds * 1e9));
-    // A compaction reads each row and writes it; a prompt is attended to as it is computed.
-    const std::uint64_t moved = (s == 0 ? 0 : t.attended) + t.written + 2 * t.moved;
-    steps.push_back({s == 0 ? "prefill" : "decode", start_ns, end_ns, t.resident * row, moved * row, true});
+    const std::uint64_t resident = resident_bytes(shape, types.kv, t).total();
+    steps.push_back({s == 0 ? "prefill" : "decode", start_ns, end_ns, resident, moved[s]});
     start_ns = end_ns;
   }
   return steps;
@@ -126,14 +112,16 @@ void TimelineExport::run(const std::string& name, std::span<const TimelineStep> 
 void TimelineExport::add_steps(std::span<const TimelineStep> steps) {
   const std::uint64_t slices = ++track_, resident = ++track_, moved = ++track_;
   to_.slice_track(slices, process_, "engine steps");
-  to_.counter_track(resident, process_, "KV resident", "bytes");
+  if (std::ranges::any_of(steps, [](const TimelineStep& s) { return s.resident_bytes.has_value(); })) {
+    to_.counter_track(resident, process_, "KV resident", "bytes");
+  }
   to_.counter_track(moved, process_, "KV moved in a step", "bytes");
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const TimelineStep& s = steps[i];
     const std::array<TimelineArgument, 2> arguments = {{{"step", i}, {"kv_moved_bytes", s.moved_bytes}}};
     to_.slice(slices, s.name, time(s.start_ns), time(s.end_ns), arguments);
     to_.counter(moved, time(s.start_ns), static_cast<double>(s.moved_bytes));
-    if (s.resident_known) to_.counter(resident, time(s.end_ns), static_cast<double>(s.resident_bytes));
+    if (s.resident_bytes) to_.counter(resident, time(s.end_ns), static_cast<double>(*s.resident_bytes));
   }
   to_.counter(moved, time(steps.back().end_ns), 0);
 }

@@ -1,6 +1,7 @@
 // A recorded run, and simulated ones beside it, as a timeline.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,9 +18,8 @@ namespace kvroof {
 struct TimelineStep {
   std::string name;  // "prefill", "decode"
   std::uint64_t start_ns = 0, end_ns = 0;
-  std::uint64_t resident_bytes = 0;  // KV, after the step
-  std::uint64_t moved_bytes = 0;     // KV read, written and copied by compaction
-  bool resident_known = true;
+  std::optional<std::uint64_t> resident_bytes;  // KV, after the step; of older traces not known
+  std::uint64_t moved_bytes = 0;                // KV read, written and copied by compaction
 };
 
 // The engine's steps as they were recorded; those without clock times are left out.

@@ -123,6 +123,7 @@ void add_manifest(Lines& lines, const TraceManifest& m) {
     if (!m.backend.empty()) lines.push_back({"back end", m.backend});
     lines.push_back({"policy", m.policy});
     lines.push_back({has_attention(m) ? "type of q, k, v" : "type of k, v", std::string(name_of(m.kv_type))});
+    if (m.cache_type) lines.push_back({"type of the cache", std::string(name_of(*m.cache_type))});
   }
   if (!m.linear.empty()) lines.push_back({"products by", m.linear});
   add_layers(lines, m);

@@ -101,6 +101,13 @@ void print_without_bytes(const KernelReport& report) {
       "record_shapes=True\n");
 }
 
+// Where processes may share a GPU, each waits for the other's work, which is then no idle time.
+void print_unknown_gpus(const KernelReport& report) {
+  if (report.without_gpu == 0) return;
+  say("the recording does not say which GPU its {} processes ran on: each is timed as if it had one of its own\n",
+      report.without_gpu);
+}
+
 // The refusal of a profile that was not imported.
 void require_imported(const std::filesystem::path& path) {
   const std::string extension = path.extension().string();
@@ -263,6 +270,7 @@ int run_report(const Arguments& arguments) {
   if (!arguments.quiet && !nothing) {
     print_limit(answer.device, devices);
     print_without_bytes(report);
+    print_unknown_gpus(report);
     print_notes(reader);
     if (by != "step") print_counted(report);
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "apps/cli/data_folder.hpp"
 #include "apps/cli/messages.hpp"
@@ -35,6 +36,12 @@ ResidencySummary summary_of(const StepRecord& step, const ModelShape& shape, con
   return r;
 }
 
+// Of the rows that were counted: with a residual window they are written in its float16.
+KvType counted_type(const TraceManifest& manifest) {
+  const KvType cache = cache_type_of(manifest);
+  return cache.by_age() ? KvType(cache.rows()) : cache;
+}
+
 // Steps with their bytes and times are all that is compared, so a run of the engine need not hold attention.
 TraceReader open_steps(const std::filesystem::path& path) {
   TraceReader trace = TraceReader::open(path);
@@ -44,7 +51,7 @@ TraceReader open_steps(const std::filesystem::path& path) {
 // Tokens of the first prompt. Of a run without attention it is told by the rows that its step wrote.
 std::uint32_t first_prompt(const TraceReader& trace, const ModelShape& shape) {
   if (has_attention(trace.manifest())) return trace.manifest().sequences.front().prompt;
-  const std::uint64_t token = row_bytes(shape, trace.manifest().kv_type) * shape.kv_heads * shape.layers;
+  const std::uint64_t token = row_bytes(shape, counted_type(trace.manifest())) * shape.kv_heads * shape.layers;
   for (const StepRecord& step : trace.steps()) {
     if (step.phase == "prefill") return static_cast<std::uint32_t>(step.bytes[Cause::kKvWrite] / token);
   }
@@ -64,6 +71,13 @@ std::vector<TimedStep> timed_steps(const TraceReader& trace, const CostModel& co
   return steps;
 }
 
+// Of at least one step; of an even number the mean of the two in the middle.
+double median_of_steps(std::vector<double> seconds) {
+  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return seconds.size() % 2 == 1 ? *middle : (*middle + *std::max_element(seconds.begin(), middle)) / 2;
+}
+
 // The median measured step of a part of the run, the mean predicted one, and how many lie inside their intervals.
 void add_part(Table& table, const std::string& part, std::span<const TimedStep> steps) {
   std::vector<double> measured;
@@ -78,9 +92,7 @@ void add_part(Table& table, const std::string& part, std::span<const TimedStep> 
     inside80 += s.measured >= s.predicted.low80 && s.measured <= s.predicted.high80 ? 1 : 0;
     inside95 += s.measured >= s.predicted.low95 && s.measured <= s.predicted.high95 ? 1 : 0;
   }
-  const auto middle = static_cast<std::ptrdiff_t>(measured.size() / 2);
-  std::nth_element(measured.begin(), measured.begin() + middle, measured.end());
-  const double median = 1e3 * measured[measured.size() / 2], n = static_cast<double>(steps.size());
+  const double median = 1e3 * median_of_steps(std::move(measured)), n = static_cast<double>(steps.size());
   const auto row = [&](const char* number, const char* share, double times) {
     const auto text = [&](double x) { return fmt::format(fmt::runtime(number), x); };
     const auto part_of = [&](double x) { return fmt::format(fmt::runtime(share), times * x); };
@@ -116,7 +128,7 @@ int validate_trace(const Arguments& arguments) {
   const Device device = find_device(arguments.get<std::string>("device"), catalog);
   require_recorded_on(device, trace);
   const EngineProfile engine = default_engine_profile(device.kind, catalog);
-  const CostModel cost(shape_of(manifest), TrafficTypes{manifest.weight_type, manifest.kv_type}, device, engine);
+  const CostModel cost(shape_of(manifest), TrafficTypes{manifest.weight_type, counted_type(manifest)}, device, engine);
   const std::vector<TimedStep> steps = timed_steps(trace, cost, interval_group(device, cost, "step"));
   if (steps.empty()) {
     throw usage_error(fmt::format("{}: no decode step has a time, as in imported tensors", arguments.positional[0]));

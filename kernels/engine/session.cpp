@@ -72,6 +72,12 @@ class Run {
     return static_cast<double>(record.end_ns - record.start_ns) * 1e-9;
   }
 
+  // What the step left in the cache, before a sequence that ends with it is released.
+  void note_usage() {
+    result_.last_usage = backend_.kv_usage();
+    pending_.kv_resident_bytes = result_.last_usage.resident_bytes;
+  }
+
   // A step is recorded after the tokens that came out of it.
   void end_step() {
     ++steps_;
@@ -93,7 +99,7 @@ class Run {
       return std::nullopt;
     }
     result_.prompt_tokens += ids.size();
-    result_.last_usage = backend_.kv_usage();
+    note_usage();
     logprobs.resize(ids.size(), kUnknownLogprob);
     if (recorder_ != nullptr) recorder_->tokens(s, 0, ids, logprobs);
     const Token next = next_token(s, choose(s, logits_));
@@ -119,7 +125,7 @@ class Run {
     result_.decode_seconds += step("decode", batch.size(), result_.decode_bytes, [&] { run_batch(batch); });
     result_.decoded_tokens += batch.size();
     ++result_.decode_steps;
-    result_.last_usage = backend_.kv_usage();
+    note_usage();
     if (!chosen_) choose_all(batch);
     std::vector<DecodeEntry> next;
     for (std::size_t i = 0; i < batch.size(); ++i) {

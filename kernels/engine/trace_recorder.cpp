@@ -64,7 +64,8 @@ TraceManifest make_manifest(const Model& model, const RecordedRun& run) {
   manifest.policy = run.policy;
   manifest.seed = run.seed;
   manifest.weight_type = run.weight_type;
-  manifest.kv_type = run.kv_type;
+  manifest.kv_type = run.kv_type.rows();
+  if (run.kv_type.quantised()) manifest.cache_type = run.kv_type;
   manifest.command_line = run.command_line;
   manifest.host = host_name();
   for (std::uint32_t i = 0; i < config.shape.layers; ++i) manifest.layers.push_back(trace_layer(model, i));

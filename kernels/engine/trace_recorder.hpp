@@ -22,7 +22,7 @@ struct RecordedRun {
   std::string tool_version;
   std::uint64_t seed = 0;
   DType weight_type = DType::kF32;
-  DType kv_type = DType::kF32;
+  KvType kv_type = DType::kF32;  // of the cache
   std::uint32_t requested_new_tokens = 0;
   std::vector<std::uint32_t> prompts;  // tokens of each sequence's prompt
 };

@@ -1,7 +1,5 @@
 #include "sim/traffic/accounting.hpp"
 
-#include <cmath>
-
 namespace kvroof {
 namespace {
 
@@ -16,7 +14,7 @@ void add_prompts(Accounting& a, const ModelShape& shape, TrafficTypes types, con
   const double group = static_cast<double>(shape.heads) / summary.storage_heads;
   const double probabilities = sequences * static_cast<double>(prompt.attended) * group;
   a.second_pass_flops = probabilities * 2 * shape.head_dim;
-  a.probability_bytes = nearest(4 * sequences * shape.heads * std::pow(static_cast<double>(summary.prompt), 2));
+  a.probability_bytes = nearest(4 * sequences * shape.heads * summary.prompt_pairs());
 }
 
 }  // namespace

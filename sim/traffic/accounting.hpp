@@ -32,7 +32,9 @@ struct Accounting {
   // second time from the saved sums, or the probabilities are written out.
   bool fused_prompt = true;
   double second_pass_flops = 0;            // 0 where attention stays fused
-  std::uint64_t probability_bytes = 0;     // of one layer, f32, if an engine writes them out instead; 0 likewise
+  // Of one layer, f32, if an engine writes them out instead: 4 · heads · n² of n prompt tokens, mean of the sequences.
+  // 0 likewise.
+  std::uint64_t probability_bytes = 0;
   std::uint64_t prompt_kv_moved = 0;       // survivors copied out of the prompt buffer, read and written
   PolicyFlops prompt_policy_flops;
 };

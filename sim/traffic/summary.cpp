@@ -115,6 +115,7 @@ void SummarySum::add(const ResidencySummary& layers) {
 void SummarySum::end_sequence(std::uint32_t prompt, std::uint32_t steps, std::uint32_t layers) {
   sum_.layers = layers;
   prompt_ += prompt;
+  prompt_squares_ += static_cast<double>(prompt) * prompt;
   steps_ += steps;
   decode_steps_ += std::max(steps, 1U);
   ++sequences_;
@@ -125,6 +126,7 @@ ResidencySummary SummarySum::mean() const {
   ResidencySummary mean = sum_;
   mean.prompt = static_cast<std::uint32_t>(nearest_mean(prompt_, sequences_));
   mean.steps = static_cast<std::uint32_t>(nearest_mean(steps_, sequences_));
+  mean.prompt_squares = prompt_squares_ / static_cast<double>(sequences_);
   mean.decode_steps = decode_steps_;
   mean.prefill = nearest_mean(sum_.prefill, sequences_);
   mean.peak_rows = nearest_mean(sum_.peak_rows, sequences_);

@@ -27,6 +27,7 @@ struct ResidencySummary {
   std::uint32_t beams = 1;              // sequences of the batch that share a prompt and are put into order each step
   // Tokens of a sequence in a mean decode step, the new one included; 0: the middle of prompt and steps.
   double context = 0;
+  double prompt_squares = 0;            // mean of the squares of the prompts' tokens; 0: that of `prompt`
   AgedRows peak_aged;                   // the same by age, each part at its largest
   std::uint64_t peak_rows = 0;          // rows, over all layers, that must be allocated while decoding, a sequence
   std::uint64_t peak_paged_rows = 0;    // likewise in whole pages of one head
@@ -35,6 +36,10 @@ struct ResidencySummary {
 
   [[nodiscard]] double mean_context() const {
     return context > 0 ? context : prompt + 0.5 * (std::max(steps, 1U) + 1);
+  }
+  // Pairs of a query and a row in one head of a prompt, as a matrix that is written out has them; mean.
+  [[nodiscard]] double prompt_pairs() const {
+    return prompt_squares > 0 ? prompt_squares : static_cast<double>(prompt) * prompt;
   }
   // Mean rows of one decode step of one sequence, over all layers.
   [[nodiscard]] double attended_rows() const { return mean(decode.attended); }
@@ -71,6 +76,7 @@ class SummarySum {
  private:
   ResidencySummary sum_;
   std::uint64_t prompt_ = 0, steps_ = 0, decode_steps_ = 0, sequences_ = 0;
+  double prompt_squares_ = 0;
 };
 
 // Full attention: every token stays, as far as a layer's window shows it. prompt ≥ 1.

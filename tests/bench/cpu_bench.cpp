@@ -110,7 +110,8 @@ void recording(benchmark::State& state) {
       RecordedRun run;
       run.backend = "fast";
       run.policy = "full";
-      run.weight_type = run.kv_type = demo().type;
+      run.weight_type = demo().type;
+      run.kv_type = demo().type;
       run.requested_new_tokens = kNewTokens;
       run.prompts = {static_cast<std::uint32_t>(prompt.size())};
       fs::remove_all(path);

@@ -85,6 +85,29 @@ TEST_CASE("a replay prices a quantised cache and says what its rounding does, a 
   CHECK(run_program("policies").out.find("\nscissorhands-4bit") != std::string::npos);
 }
 
+// Two layers of two KV heads of 64: a row of k and v takes 2 · (64 + 4) bytes in int8.
+TEST_CASE("a recording of a quantised cache names its type, and a replay has its bytes and compares its evictions") {
+  const TemporaryFolder folder;
+  const std::string trace = (folder.path() / "x.kvt").string();
+  const Ran ran = run_program("record --backend reference --policy window:budget=6 --kv int8 -o " + trace + kModel +
+                              kPrompt);
+  INFO(ran.err);
+  REQUIRE(ran.code == 0);
+  CHECK(ran.err.find("it names the type of its cache, int8") != std::string::npos);
+  CHECK(run_program("inspect " + trace).out.find("int8") != std::string::npos);
+  const json answer = json_of("replay " + trace + " --policy window:budget=6,streaming:budget=6:positions=slot");
+  const json& point = answer["points"][0];
+  CHECK(point["kv_type"] == "int8");
+  CHECK(point["kv_resident_bytes"] == 6 * 4 * 2 * (64 + 4));
+  CHECK(point["kv_read_bytes"] == 7 * 4 * 2 * (64 + 4));
+  CHECK(answer["points"][1]["kv_type"] == "f32");  // no quantised cache follows positions that change
+  CHECK(answer["manifest"]["trace"]["cache_type"] == "int8");
+  const std::string notes = answer["manifest"]["notes"].dump();
+  CHECK(notes.find("the recorded cache was int8") != std::string::npos);
+  CHECK(notes.find("recorded evictions are reproduced") != std::string::npos);
+  CHECK(json_of("replay " + trace + " --policy window:budget=6 --kv f16")["points"][0]["kv_type"] == "f16");
+}
+
 // 640 tokens at the end: k of 640 is quantised, v of 512; the window has room for 128 rows of k, and for 128 and the
 // newest of v. Llama-2-7B has 32 layers of 32 heads of 128.
 TEST_CASE("the ledger of a plan has codes, scales and residual window of KIVI as its formula says") {

@@ -212,6 +212,10 @@ TEST_CASE("Kernels of an imported PyTorch profile are of the operator that launc
   std::ifstream exported(folder.path() / "run.json");
   const std::string timeline{std::istreambuf_iterator<char>(exported), {}};
   CHECK(timeline.find("\"aten::mm 4x8 8x2\"") != std::string::npos);
+  const Ran calibrated = run_program("calibrate --from " + trace + " --device h200");
+  CHECK(calibrated.code == 2);
+  CHECK(calibrated.err.starts_with("error: " + trace + ": operators of PyTorch declare bytes without saying which are "
+                                   "weights and which are the cache's"));
   CHECK(timeline.find("\"step\"") == std::string::npos);
 }
 
@@ -329,7 +333,10 @@ TEST_CASE("a timeline of imported tensors alone would be empty, and a simulated 
     CHECK_FALSE(std::filesystem::exists(out));
     CHECK_FALSE(std::filesystem::exists(out + ".part"));
   }
-  REQUIRE(run_program("export chrome " + trace + " --device h200 -o " + out).code == 0);
+  const Ran simulated = run_program("export chrome " + trace + " --device h200 -o " + out);
+  REQUIRE(simulated.code == 0);
+  CHECK(simulated.err ==
+        "note: the trace holds imported tensors and names no model: bytes and time cover attention alone\n");
   CHECK(slurp(out).find("simulated: full on h200") != std::string::npos);
 }
 

@@ -161,38 +161,76 @@ def check_profile(kvroof, folder):
     assert [(row["start"], row["end"]) for row in rows[:2]] == [("5000", "9000"), ("6000", "10000")]
 
 
-def check_run(kvroof, model, folder):
+def check_run(kvroof, model, folder, backend):
     policy = "h2o:budget=24"
-    (folder / "prompt.txt").write_text("The cache holds keys and values of every token that came before. " * 4)
+    trace = folder / f"{backend}.kvt"
+    (folder / "prompt.txt").write_text("The cache holds keys and values of every token that came before. " * 8)
     run(kvroof, "record", "--model", model, "--prompt-file", folder / "prompt.txt", "--max-tokens", 12, "--policy",
-        policy, "--backend", "reference", "-o", folder / "h2o.kvt")
-    words = ["--policy", "h2o:budget=24", "--device", "h200", "-o"]
-    run(kvroof, "export", "perfetto", folder / "h2o.kvt", *words, folder / "h2o.pftrace")
-    run(kvroof, "export", "chrome", folder / "h2o.kvt", *words, folder / "h2o.json")
-    timeline = read_perfetto(folder / "h2o.pftrace")
-    assert timeline == read_chrome(folder / "h2o.json")
+        policy, "--backend", backend, "-o", trace)
+    words = ["--policy", policy, "--device", "h200", "-o"]
+    run(kvroof, "export", "perfetto", trace, *words, folder / f"{backend}.pftrace")
+    run(kvroof, "export", "chrome", trace, *words, folder / f"{backend}.json")
+    timeline = read_perfetto(folder / f"{backend}.pftrace")
+    assert timeline == read_chrome(folder / f"{backend}.json")
     recorded, simulated = timeline.values()
-    db = sqlite3.connect(folder / "h2o.kvt" / "kernels.sqlite")
+    db = sqlite3.connect(trace / "kernels.sqlite")
     steps = db.execute("SELECT start_ns, end_ns, phase, kv_read_bytes + kv_write_bytes + compaction_bytes "
                        "FROM kvroof_step ORDER BY step").fetchall()
     zero = steps[0][0]
     assert [row[:3] for row in recorded["engine steps"]] == [(s - zero, e - zero, p) for s, e, p, _ in steps]
     assert [row[1] for row in recorded["KV moved in a step"]] == [moved for *_, moved in steps] + [0]
-    # The engine really evicted what the replay says: decode steps hold and move the same bytes.
+    # The engine really evicted what the replay says: the prompt and the decode steps hold and move the same bytes.
     count = len(steps)
     assert len(simulated["engine steps"]) == count
     for name in ("KV resident", "KV moved in a step"):
         ours, theirs = ([row[1] for row in rows[name]] for rows in (recorded, simulated))
-        assert ours[1:count] == theirs[1:count], (name, ours, theirs)
+        assert ours[:count] == theirs[:count], (name, ours, theirs)
     ends = [row[1] for row in simulated["engine steps"]]
     assert ends == sorted(ends) and ends[0] > 0
+
+
+def check_resident(kvroof, model, folder):
+    """What the recorded cache holds, in a token's bytes by hand: also of a run without attention, and in 8 bits."""
+    shape = json.loads((model / "config.json").read_text())
+    heads = 2 * shape["num_hidden_layers"] * shape["num_key_value_heads"]  # rows of a token, of k and of v
+    words = ["record", "--model", model, "--prompt-file", folder / "prompt.txt", "--max-tokens", 6, "--ignore-eos",
+             "--backend", "reference"]
+    run(kvroof, *words, "--policy", "h2o:budget=24", "--kv", "f16", "--no-capture", "-o", folder / "steps.kvt")
+    run(kvroof, *words, "--kv", "int8", "-o", folder / "int8.kvt")
+    (sequence,) = json.loads((folder / "int8.kvt" / "manifest.json").read_text())["sequences"]
+    expected = {
+        "steps": [24 * heads * 2 * shape["head_dim"]] * 6,
+        "int8": [(sequence["prompt"] + i) * heads * (shape["head_dim"] + 4) for i in range(6)],
+    }
+    for name, resident in expected.items():
+        # A simulated run takes the type of the recorded cache.
+        words = ["--policy", "full", "--device", "h200"] if name == "int8" else []
+        run(kvroof, "export", "perfetto", folder / f"{name}.kvt", *words, "-o", folder / f"{name}.pftrace")
+        timeline = read_perfetto(folder / f"{name}.pftrace")
+        assert len(timeline) == (2 if words else 1)
+        for tracks in timeline.values():
+            assert [value for _, value in tracks["KV resident"]] == resident, (name, tracks["KV resident"])
+        moved = [[value for _, value in tracks["KV moved in a step"]] for tracks in timeline.values()]
+        assert all(other == moved[0] for other in moved), (name, moved)
+
+
+def check_older(kvroof, source, folder):
+    """A recording of a version that did not say what the cache held has no such counter, and a note says so."""
+    words = ["export", "perfetto", source / "tests" / "golden" / "trace-v1", "-o", folder / "older.pftrace"]
+    done = subprocess.run([kvroof, *map(str, words)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stderr.startswith("note: the trace does not say what the cache held"), done
+    (recorded,) = read_perfetto(folder / "older.pftrace").values()
+    assert "KV resident" not in recorded and "KV moved in a step" in recorded
 
 
 def main():
     kvroof, model = sys.argv[1:3]
     with tempfile.TemporaryDirectory() as name:
         check_profile(kvroof, pathlib.Path(name))
-        check_run(kvroof, model, pathlib.Path(name))
+        for backend in ("reference", "fast"):  # which meet the rows of a prompt in blocks of other sizes
+            check_run(kvroof, model, pathlib.Path(name), backend)
+        check_resident(kvroof, pathlib.Path(model), pathlib.Path(name))
+        check_older(kvroof, pathlib.Path(__file__).parents[2], pathlib.Path(name))
 
 
 main()

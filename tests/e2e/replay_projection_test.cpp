@@ -102,6 +102,12 @@ TEST_CASE("CSV names presets and the type of the cache as JSON does, the type in
   CHECK(csv.ends_with(",int4g64\n"));
 }
 
+TEST_CASE("CSV says once what makes a step's interval wide") {
+  const Recorded run;
+  const std::string csv = run.replay("--policy full --device h200 --format csv");
+  CHECK_THAT(csv, ContainsSubstring(",step_ms_dominated_by,tokens_per_s,"));
+}
+
 TEST_CASE("bytes that a policy moves are in proportion to the batch, to one byte") {
   const Recorded run;
   const json answer = run.as_json("--policy h2o:when=16:budget=0.9 --batch 1,2,3,4,1000000");

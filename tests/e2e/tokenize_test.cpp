@@ -85,6 +85,17 @@ TEST_CASE("a line that is not as expected is named and nothing is printed") {
   }
 }
 
+TEST_CASE("a line that is no UTF-8 is said to be none, with the place of its first byte that is not") {
+  const TemporaryFolder folder;
+  const std::string lines = file_with(folder, "lines", "{\"text\": \"a\"}\n{\"text\": \"caf\xe9\"}\n");
+  const Ran ran = run_program("tokenize --model " + kDemo + " --jsonl " + lines);
+  INFO(ran.err);
+  CHECK(ran.code == 2);
+  CHECK(ran.out.empty());
+  CHECK(ran.err.starts_with("error: " + lines +
+                            ": line 2: expected a text in UTF-8, found the byte 0xe9 at offset 13;"));
+}
+
 TEST_CASE("check-golden counts every line of the reference tokenizers as equal") {
   const TemporaryFolder folder;
   CHECK(check_golden("tokenizers", kSource + "/tests/golden/tokenizers", folder.file("out")) == 0);

@@ -6,8 +6,10 @@
 #include <sstream>
 
 #include "analysis/published.hpp"
+#include "sim/model/model_shape.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/run_program.hpp"
+#include "traces/writer.hpp"
 
 using kvroof::test::Ran;
 using kvroof::test::run_program;
@@ -165,6 +167,32 @@ TEST_CASE("a run that was recorded on a CPU is not set beside the prediction for
   const Ran ran = run_program("validate " + run + " --device h200");
   CHECK(ran.code == 2);
   CHECK(ran.err.find("recorded on a CPU (backend fast), but h200 is a GPU") != std::string::npos);
+}
+
+TEST_CASE("the median of an even number of recorded steps is the mean of the two in the middle") {
+  const TemporaryFolder folder;
+  const std::string run = folder.file("run.kvt");
+  kvroof::TraceManifest manifest;
+  manifest.tool_version = "0.0-test";
+  manifest.source = "profile";
+  manifest.backend = "cuda";
+  manifest.model_shape_json = kvroof::shape_to_json(
+      kvroof::find_model_shape("tinyllama-1.1b", std::string(KVROOF_SOURCE_DIR) + "/catalog"));
+  {
+    kvroof::TraceWriter writer(run, manifest);
+    kvroof::StepRecord prompt{0, "prefill", 1, 1, 1000001, {}};
+    prompt.bytes.add(kvroof::Cause::kKvWrite, 16 * 22 * 4 * 2 * 64 * 4);  // 16 tokens, 22 layers, 4 heads, f32
+    writer.end_step(prompt);
+    std::uint32_t step = 1;
+    for (const std::uint64_t ms : {9, 1, 4, 2}) {
+      writer.end_step(kvroof::StepRecord{step++, "decode", 1, 1, 1 + 1000000 * ms, {}});
+    }
+    writer.seal();
+  }
+  const Ran ran = run_program("validate " + run + " --device h200 --format json");
+  INFO(ran.err);
+  REQUIRE(ran.code == 0);
+  CHECK(json::parse(ran.out)[0]["measured_ms"].get<double>() == Approx((2 + 4) / 2.0));
 }
 
 TEST_CASE("who has no file of the machine that ran is told how to make one") {

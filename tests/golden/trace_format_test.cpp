@@ -26,6 +26,7 @@ TEST_CASE("A trace of format version 1 reads as it was recorded") {
   }
   CHECK(reader.evictions(0, LayerId(0)).size() == 5);
   CHECK(reader.steps()[3].start_ns == 1030);
+  CHECK_FALSE(reader.steps()[3].kv_resident_bytes);  // which later recorders say
 }
 
 TEST_CASE("The recorder writes the bytes of format version 1") {

@@ -102,6 +102,34 @@ TEST_CASE("A kernel that was made ready while the one before it ran is timed fro
   CHECK(r.steps[0].total_ns() == Approx(400 + 100 + 600));
 }
 
+TEST_CASE("A GPU that two processes share is idle only while neither has work on it") {
+  const TemporaryFolder folder;
+  {
+    TraceWriter writer(folder.path() / "run.kvt", profile_manifest());
+    ProfileSink& to = writer.profile();
+    for (const std::uint32_t process : {42U, 43U}) {
+      DeviceRecord device;
+      device.device = process - 42;  // which each numbers for itself
+      device.process = process;
+      device.uuid = "GPU-a";
+      to.add(device);
+      for (std::uint64_t start = process == 42 ? 0 : 100; start < 1000; start += 300) {
+        KernelRecord work = kernel(1000 + start, 1100 + start, 1, "gemm");
+        work.work.process = process;
+        work.work.device = device.device;
+        to.add(work);
+      }
+    }
+    writer.seal();
+  }
+  const KernelReport r = report_of(folder.path() / "run.kvt");
+  // 1000..1100 of one, 1100..1200 of the other, and again from 1300, 1600 and (of the first alone) 1900 on.
+  CHECK(r.elapsed_ns == 1000);
+  CHECK(r.idle_ns == 3 * 100);
+  CHECK(r.gaps == 3);
+  CHECK(r.without_gpu == 0);
+}
+
 TEST_CASE("Two processes that number their devices alike are timed each for itself") {
   KernelReportBuilder builder;
   builder.add(row(0, 100));
@@ -111,6 +139,7 @@ TEST_CASE("Two processes that number their devices alike are timed each for itse
   const KernelReport r = builder.finish();
   CHECK(r.elapsed_ns == 200);
   CHECK(r.idle_ns == 0);
+  CHECK(r.without_gpu == 2);  // which a reader is told
 }
 
 TEST_CASE("Counted bytes stand beside what the engine counted for the same steps, kernels or not") {

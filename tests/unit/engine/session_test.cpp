@@ -83,6 +83,32 @@ class ChoosingBackend final : public CountingBackend {
   float logprob = -0.25F;
 };
 
+// Holds four bytes of each token until its sequence is released.
+class HoldingBackend final : public CountingBackend {
+ public:
+  void prefill(std::uint32_t sequence, std::span<const std::int64_t> ids, std::uint32_t requested,
+               std::span<float> last, const LogitsSink& all) override {
+    CountingBackend::prefill(sequence, ids, requested, last, all);
+    tokens_[sequence] = ids.size();
+  }
+  void decode(std::span<const DecodeEntry> batch, std::span<float> logits) override {
+    CountingBackend::decode(batch, logits);
+    for (const DecodeEntry& entry : batch) ++tokens_[entry.sequence];
+  }
+  void release(std::uint32_t sequence) override {
+    CountingBackend::release(sequence);
+    tokens_.erase(sequence);
+  }
+  [[nodiscard]] KvUsage kv_usage() const override {
+    KvUsage usage;
+    for (const auto& [sequence, tokens] : tokens_) usage.resident_bytes += 4 * tokens;
+    return usage;
+  }
+
+ private:
+  std::map<std::uint32_t, std::uint64_t> tokens_;
+};
+
 using Prompts = std::vector<std::vector<std::int64_t>>;
 
 }  // namespace
@@ -236,6 +262,27 @@ TEST_CASE("a recording computes what a run does, and more only for the log-proba
     }
     for (const int token : {3, 4}) CHECK(logprobs[token] == Approx(likely));
   }
+}
+
+TEST_CASE("a recorded step says what the cache held after it, and a sequence that ended is gone from the next one") {
+  HoldingBackend backend;
+  SessionOptions options;
+  options.max_new_tokens = 4;
+  const test::TemporaryFolder folder;
+  RecordedRun run;
+  run.backend = "reference";
+  run.prompts = {2, 1};
+  Model model;
+  model.config = config();
+  TraceRecorder recorder(folder.path() / "run.kvt", without_attention(make_manifest(model, run)));
+  run_session(backend, config(), {{1, 2}, {7}}, options, &recorder);
+  recorder.seal();
+  std::vector<std::uint64_t> held;
+  for (const StepRecord& step : TraceReader::open(folder.path() / "run.kvt").steps()) {
+    held.push_back(step.kv_resident_bytes.value_or(0));
+  }
+  // Two prompts of two tokens and of one; 8 is followed by 9, which ends the second sequence after a step of both.
+  CHECK(held == std::vector<std::uint64_t>{4 * 2, 4 * (2 + 1), 4 * (3 + 2), 4 * 4, 4 * 5});
 }
 
 TEST_CASE("an interrupt ends the run after the step in progress") {

@@ -123,6 +123,17 @@ INSERT INTO NVTX_EVENTS VALUES (-90, -80, 59, 'init', NULL, 704643115), (-70, NU
         "4 records that began before the recording\n");
 }
 
+TEST_CASE("A range of an export that is open when the recording ends lasts to its last time, and a mark has no end") {
+  const TemporaryFolder folder;
+  make_database(folder.path() / "old.sqlite", kOldExport + R"sql(
+INSERT INTO NVTX_EVENTS VALUES (60, NULL, 59, 'serve', NULL, 704643115), (-5, NULL, 60, 'request', NULL, 704643115);
+INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (7, 380, 420, 3, 3, 704643072);)sql");
+  const fs::path out = folder.path() / "run.kvt";
+  CHECK(import_profile(folder.path() / "old.sqlite", "nsys", read_nsys, out, "0", "").ranges == 4);
+  CHECK(query(out / "kernels.sqlite", "SELECT start, end, eventType, text FROM NVTX_EVENTS ORDER BY 1") ==
+        "0|420|60|request\n40|400|59|softmax\n45|NULL|34|mark\n60|420|59|serve\n");
+}
+
 TEST_CASE("Records of an export without a name or that end before they start are left out, counted and told") {
   const TemporaryFolder folder;
   make_database(folder.path() / "old.sqlite", kOldExport + R"sql(

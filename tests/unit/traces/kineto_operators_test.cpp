@@ -135,12 +135,19 @@ TEST_CASE("External ids are of operators unless they are the correlations in eve
 }
 
 TEST_CASE("Attention reads q, k and v and writes as much as q has, its operations are not known") {
-  for (const char* name : {"aten::_scaled_dot_product_flash_attention", "aten::_flash_attention_forward"}) {
+  for (const char* name : {"aten::_scaled_dot_product_flash_attention", "aten::_cudnn_attention_forward"}) {
     const auto attention = shaped(name, {{2, 32, 1, 128}, {2, 8, 4096, 128}, {2, 8, 4096, 128}, {}},
                                   {"c10::Half", "c10::Half", "c10::Half", "double"});
     REQUIRE(attention);
     CHECK(attention->bytes == 2ULL * (2 * 2 * 32 * 128 + 2 * 2 * 8 * 4096 * 128));
     CHECK(attention->flops == 0);
+  }
+  // The operators that these call in PyTorch have tokens before heads.
+  for (const char* name : {"aten::_flash_attention_forward", "aten::_efficient_attention_forward"}) {
+    const auto attention = shaped(name, {{2, 1, 32, 128}, {2, 4096, 8, 128}, {2, 4096, 8, 128}, {}, {}});
+    REQUIRE(attention);
+    CHECK(attention->name == std::string(name) + " 2x1x32x128 2x4096x8x128 2x4096x8x128");
+    CHECK(attention->bytes == 2ULL * (2 * 2 * 32 * 128 + 2 * 2 * 8 * 4096 * 128));
   }
 }
 

@@ -48,6 +48,22 @@ TEST_CASE("Sinks are those of each query head, and a layer without them says not
   CHECK(read.layers[1].sink(1) == 0.1F);
 }
 
+TEST_CASE("A quantised cache is named, one whose rows change with age by traces without attention alone") {
+  TraceManifest m = small_manifest();
+  CHECK(manifest_to_json(m).find("cache_type") == std::string::npos);
+  CHECK(cache_type_of(m) == KvType(KvType::kBF16));
+  m.cache_type = KvType(KvType::kInt8);
+  const std::string text = manifest_to_json(m);
+  CHECK(cache_type_of(manifest_from_json(text).or_throw("m")) == KvType(KvType::kInt8));
+  CHECK(refusal(text, "\"int8\"", "\"int5\"").starts_with("cache_type is \"int5\", expected one of: int8, int4, "));
+  CHECK(refusal(text, "\"int8\"", "\"kivi2\"").starts_with("cache_type has rows that change with age"));
+  m.source = "profile";
+  m.layers.clear();
+  m.sequences.clear();
+  m.cache_type = KvType(KvType::kKivi2);
+  CHECK(cache_type_of(manifest_from_json(manifest_to_json(m)).or_throw("m")) == KvType(KvType::kKivi2));
+}
+
 TEST_CASE("A manifest is refused with the name of the field that is wrong") {
   const std::string text = manifest_to_json(small_manifest());
   CHECK(refusal(text, "\"format_version\": 1", "\"format_version\": 2") ==

@@ -60,6 +60,18 @@ TEST_CASE("a policy that looks at all attention of the prompt has q · k compute
   CHECK(does_not.probability_bytes == 0);
 }
 
+TEST_CASE("probabilities that are written out are those of each prompt, not of a prompt of the mean length") {
+  SummarySum sum;
+  for (const std::uint32_t prompt : {2U, 6U}) {
+    Residency r = fraction({prompt, 3}, 1, 1, 1);
+    r.needs_probabilities = true;
+    sum.add(summarise(r));
+    sum.end_sequence(prompt, 3, 1);
+  }
+  const Accounting a = account(small_llama(), kBf16, sum.mean(), 2);
+  CHECK(a.probability_bytes == 4 * 2 * (2 * 2 + 6 * 6));  // of two query heads
+}
+
 TEST_CASE("beams multiply: four beams hold, read, move and compute four times what one sequence does") {
   const Accounting one = account(small_llama(), kBf16, half(), 1);
   const Accounting four = account(small_llama(), kBf16, half(), 4);
