@@ -122,6 +122,10 @@ static std::string served_text(const Question& q, const Plan& plan) {
   }
   if (q.goals.batch) {
     const std::string some = sequences_text(plan.batch);
+    if (!p.fits && plan.limited_by == "engine") {
+      return fmt::format("{}: the engine takes at most {} at once, fewer than {}.", subject, plan.largest_in_memory,
+                         plan.batch);
+    }
     return p.fits ? fmt::format("{}: {} fit{} (at most {}) and make{} {}; most of a step goes to {}.", subject, some,
                                 plan.batch == 1 ? "s" : "", plan.largest_in_memory, plan.batch == 1 ? "s" : "", speed,
                                 name_of(p.limited_by))
@@ -170,6 +174,7 @@ std::string advice_text(const Question& q, const Plan& plan) {
                           (text.empty() ? "would serve " : "") + sequences_text(r.batch));
     }
     if (!text.empty()) return text;
+    if (plan.limited_by == "engine") return "--max-num-seqs lets it take more at once, as far as memory holds them";
     return "neither more devices of this kind nor smaller types serve this within the goals: take a shorter prompt, a "
            "smaller batch or budget, or another device";
   }

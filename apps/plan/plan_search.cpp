@@ -238,7 +238,7 @@ Plan make_plan(const WorkloadRequest& request, const Deployment& deployment, con
   plan.in_time = goals.met(times, &Estimate::value);
   plan.prediction.fits = plan.prediction.fits && pricing.takes(shown);
   if (!pricing.takes(shown)) {
-    plan.limited_by = "engine";
+    plan.limited_by = pricing.limit_of(plan.largest_in_memory);
   } else if (goals.batch && !plan.in_time) {
     plan.limited_by = first_token_late ? "ttft" : "tpot";
   } else {
@@ -294,12 +294,12 @@ std::vector<Remedy> remedies(const WorkloadRequest& request, const Plan& plan, c
     break;
   }
   const PolicySpec& policy = plan.workload->policy();
-  for (const char* name : {"int8", "int4"}) {
+  for (const KvType& type : smaller_cache_types(request)) {
     Deployment smaller = plan.deployment;
-    smaller.types.kv = kv_type_value(name);
-    if (policy.kv || !kv_problem(policy, smaller.types.kv).empty()) continue;
+    smaller.types.kv = type;
+    if (policy.kv || type.bits() >= plan.deployment.types.kv.bits() || !kv_problem(policy, type).empty()) continue;
     if (const std::uint64_t batch = met(smaller)) {
-      found.push_back({fmt::format("--kv {}", name), batch});
+      found.push_back({fmt::format("--kv {}", name_of(type)), batch});
       break;
     }
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -94,17 +95,6 @@ std::vector<Deployment> deployments_of(const Arguments& arguments, WorkloadReque
   throw std::move(refused).note("so are the other layouts that were asked for");
 }
 
-// What --kv auto tries beside the default: the engine's own, or those of kvroof's.
-std::vector<std::optional<KvType>> types_to_try(const WorkloadRequest& request) {
-  std::vector<std::optional<KvType>> types = {std::nullopt};
-  const bool known = request.engine && !request.engine->cache_types.empty();
-  for (const std::string& name : known ? request.engine->cache_types : std::vector<std::string>{"int8", "int4"}) {
-    const KvType type = kv_type_value(name, true);
-    if (type.bits() < 16) types.emplace_back(type);
-  }
-  return types;
-}
-
 // The policies, each with every type of --kv; `auto` leaves out what a policy cannot have.
 std::vector<PolicySpec> points_of(const Arguments& arguments, const WorkloadRequest& request) {
   std::vector<PolicySpec> points = policy_points(arguments);
@@ -116,7 +106,8 @@ std::vector<PolicySpec> points_of(const Arguments& arguments, const WorkloadRequ
   const bool any = text == "auto";
   std::vector<std::optional<KvType>> types;
   if (any) {
-    types = types_to_try(request);
+    types = {std::nullopt};
+    std::ranges::copy(smaller_cache_types(request), std::back_inserter(types));
   } else {
     for (const std::string& item : split_list("kv", text)) types.emplace_back(kv_type_value(item, true));
   }
@@ -148,6 +139,16 @@ void require_positions(const ModelShape& model, std::uint32_t prompt, std::uint3
   throw usage_error(fmt::format("--prompt {} and --output {}: {} has {} learned positions", prompt, output, model.name,
                                 model.max_positions))
       .note("--prompt max takes as many as there are");
+}
+
+std::vector<KvType> smaller_cache_types(const WorkloadRequest& request) {
+  std::vector<KvType> types;
+  const bool known = request.engine && !request.engine->cache_types.empty();
+  for (const std::string& name : known ? request.engine->cache_types : std::vector<std::string>{"int8", "int4"}) {
+    const KvType type = kv_type_value(name, true);
+    if (type.bits() < 16) types.push_back(type);
+  }
+  return types;
 }
 
 void describe_workload(po::options_description_easy_init add) {

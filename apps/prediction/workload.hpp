@@ -54,6 +54,9 @@ struct WorkloadRequest {
   [[nodiscard]] std::string title(const PolicySpec& policy) const;
 };
 
+// Types of a cache below 16 bits that --kv auto tries: the engine's own, or those of kvroof's.
+std::vector<KvType> smaller_cache_types(const WorkloadRequest& request);
+
 void describe_workload(boost::program_options::options_description_easy_init add);
 // A table of positions has no rows beyond its end. Throws Error (usage).
 void require_positions(const ModelShape& model, std::uint32_t prompt, std::uint32_t output);

@@ -183,6 +183,9 @@ class CostModel {
   [[nodiscard]] double prompt_bytes(std::uint64_t tokens) const;
   // Likewise the states of one sequence in layers without a cache, also of what drafts.
   [[nodiscard]] double held_states() const;
+  // As many rows of a sequence, in all of its layers, as the pages hold that `rows` take where they share pages with
+  // states; elsewhere `rows` itself.
+  [[nodiscard]] std::uint64_t rows_in_state_pages(const ResidencySummary& residency, std::uint64_t rows) const;
   // By themselves: one matrix product y[m, n] = x[m, k] · w[k, n]; decode attention over `kv_bytes` of cache, those of
   // so many KV heads of sequences.
   [[nodiscard]] Estimate product(std::uint64_t m, std::uint64_t n, std::uint64_t k) const;
@@ -268,7 +271,7 @@ class CostModel {
   // Where an engine keeps states and rows in pages of one size.
   struct StatePages {
     std::uint64_t tokens = 0;  // whose rows in one layer are a page
-    std::uint64_t bytes = 0;   // of a page
+    double bytes = 0;          // of a page, on one device
     std::uint64_t states = 0;  // pages that the states of one sequence take, those that fill a group of layers included
   };
   [[nodiscard]] std::optional<StatePages> state_pages() const;

@@ -52,16 +52,24 @@ double CostModel::held_states() const {
 }
 
 // As vLLM has it since it caches hybrids (vllm-project/vllm #24280): a page of attention holds the rows of as many
-// tokens as the state of one layer has bytes, in steps of 16; a group of layers, as many as there are of the rarer
+// tokens as the state of one layer has bytes on a device, in steps of 16; a group of layers, as many as there are of the rarer
 // kind, takes its pages together, so that the last group of the other kind may have some for nothing.
 std::optional<CostModel::StatePages> CostModel::state_pages() const {
   if (!engine_.state_pages || shape_.state.layers == 0 || types_.kv.by_age()) return std::nullopt;
   constexpr std::uint64_t kStep = 16;
-  const std::uint64_t token = shape_.kv_heads * row_bytes(shape_, types_.kv);
-  const std::uint64_t state = state_bytes(shape_.state, shape_.hidden, types_.weights);
-  const std::uint64_t steps = (state + kStep * token - 1) / (kStep * token);
+  const double token = kv_share_ * static_cast<double>(shape_.kv_heads * row_bytes(shape_, types_.kv));
+  const double state = share_ * static_cast<double>(state_bytes(shape_.state, shape_.hidden, types_.weights));
+  const std::uint64_t tokens = kStep * static_cast<std::uint64_t>(std::ceil(state / (kStep * token) - 1e-9));
   const std::uint64_t group = std::min(shape_.layers, shape_.state.layers);
-  return StatePages{steps * kStep, steps * kStep * token, (shape_.state.layers + group - 1) / group * group};
+  return StatePages{tokens, static_cast<double>(tokens) * token, (shape_.state.layers + group - 1) / group * group};
+}
+
+std::uint64_t CostModel::rows_in_state_pages(const ResidencySummary& residency, std::uint64_t rows) const {
+  const auto pages = state_pages();
+  if (!pages) return rows;
+  const std::uint64_t heads = std::uint64_t{residency.layers} * residency.storage_heads;  // alike in hybrids' layers
+  const std::uint64_t of_page = pages->tokens * heads;
+  return (rows + of_page - 1) / of_page * of_page;
 }
 
 double CostModel::allocated_states() const {
@@ -69,7 +77,7 @@ double CostModel::allocated_states() const {
   if (!pages) return held_states();
   const double of_draft = draft_ ? draft_->allocated_states() : 0;
   const double of_stage = std::ceil(static_cast<double>(pages->states) / deployment_.stages);
-  return of_draft + share_ * of_stage * static_cast<double>(pages->bytes);
+  return of_draft + of_stage * pages->bytes;
 }
 
 double CostModel::state_products() const {

@@ -36,12 +36,7 @@ KvBytes CostModel::allocated(const ResidencySummary& residency) const {
 }
 
 KvBytes CostModel::allocated_for_tokens(const ResidencySummary& residency) const {
-  if (const auto pages = state_pages()) {
-    const u64 heads = u64{residency.layers} * residency.storage_heads;  // of all layers that attend, alike in hybrids
-    const u64 tokens = (residency.peak_rows + heads - 1) / heads;
-    const u64 whole = (tokens + pages->tokens - 1) / pages->tokens * pages->tokens;
-    return kv_row(shape_, types_.kv) * (whole * heads);
-  }
+  if (state_pages()) return kv_row(shape_, types_.kv) * rows_in_state_pages(residency, residency.peak_rows);
   if (!engine_.keeps_hidden_rows || residency.evicts || shape_.layer_windows.empty()) {
     return residency.allocated_bytes(shape_, types_.kv, engine_.paged_cache);
   }

@@ -83,25 +83,28 @@ std::size_t DeploymentCosts::profile_of(std::uint32_t prompt) const {
   return i - 1;
 }
 
+// Of what a sequence of profile i takes when it is longest, what it takes with so many rows.
+double DeploymentCosts::part_of_cache(std::size_t i, std::uint64_t rows) const {
+  const ResidencySummary& mean = profiles_[i].mean;
+  const std::uint64_t peak = cost_.engine().paged_cache ? mean.peak_paged_rows : mean.peak_rows;
+  const auto most = static_cast<double>(cost_.rows_in_state_pages(mean, peak));
+  return full_cache_[i] * (most > 0 ? std::min(static_cast<double>(rows) / most, 1.0) : 1.0);
+}
+
 double DeploymentCosts::cache_bytes(const Decoding& sequence) const {
   const std::size_t i = profile_of(sequence.prompt);
   const LengthProfile& profile = profiles_[i];
-  const bool paged = cost_.engine().paged_cache;
   const LayerCounts& counts = counts_of(profile, sequence.generated);
-  const auto rows = static_cast<double>(paged ? counts.allocated_paged : counts.allocated);
-  const auto most = static_cast<double>(paged ? profile.mean.peak_paged_rows : profile.mean.peak_rows);
+  const std::uint64_t rows = cost_.engine().paged_cache ? counts.allocated_paged : counts.allocated;
   const auto& speculation = cost_.deployment().speculation;
   const double tokens = double{1} * sequence.prompt + sequence.generated + (speculation ? speculation->tokens : 0);
   const double drafts = cost_.draft_cache_bytes(tokens);
-  return full_cache_[i] * (most > 0 ? std::min(rows / most, 1.0) : 1.0) + drafts + states_;
+  return part_of_cache(i, cost_.rows_in_state_pages(profile.mean, rows)) + drafts + states_;
 }
 
 double DeploymentCosts::moved_bytes(std::uint32_t prompt) const {
   const std::size_t i = profile_of(prompt);
-  const ResidencySummary& mean = profiles_[i].mean;
-  const auto most = static_cast<double>(cost_.engine().paged_cache ? mean.peak_paged_rows : mean.peak_rows);
-  return full_cache_[i] * (most > 0 ? std::min(static_cast<double>(mean.prefill.resident) / most, 1.0) : 1.0) +
-         cost_.draft_cache_bytes(prompt) + cost_.held_states();
+  return part_of_cache(i, profiles_[i].mean.prefill.resident) + cost_.draft_cache_bytes(prompt) + cost_.held_states();
 }
 
 // The mean of the sequences: the cost model multiplies it by their number.

@@ -86,6 +86,7 @@ class DeploymentCosts : public ServingCosts {
 
  private:
   [[nodiscard]] std::size_t profile_of(std::uint32_t prompt) const;
+  [[nodiscard]] double part_of_cache(std::size_t profile, std::uint64_t rows) const;
   [[nodiscard]] ResidencySummary summary_of(std::span<const Decoding> sequences) const;
   [[nodiscard]] LayerCounts prompt_counts(std::uint32_t tokens) const;
   [[nodiscard]] LayerCounts part_counts(const PromptPart& part) const;

@@ -15,6 +15,13 @@ namespace {
 
 json plan(const std::string& words, int code = 0) { return json_of("plan" + words, code); }
 
+json ledger_line(const json& answer, const char* name) {
+  for (const json& line : answer["ledger"]) {
+    if (line["name"] == name) return line["bytes"];
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 TEST_CASE("compare of a batch says of each device what plan says of it, and what a million tokens cost at its prices") {
@@ -122,4 +129,38 @@ TEST_CASE("the share of memory that an engine takes, and the types of its cache,
   for (const json& one : automatic["searched"]) types.push_back(one["kv_type"]);
   CHECK(types == std::vector<std::string>{"bf16", "fp8"});
   CHECK(run_program("plan" + words + "--kv int4").out.find("that it had this one is assumed") != std::string::npos);
+}
+
+TEST_CASE("a batch beyond what the engine takes at once is told from one that memory does not hold") {
+  const std::string words = "plan --model llama-3.1-8b --device h100-sxm --engine vllm --prompt 2k --batch 32 ";
+  const std::string few = run_program(words + "--max-num-seqs 17").out;
+  CHECK(few.find("the engine takes at most 17 at once, fewer than 32") != std::string::npos);
+  CHECK(few.find("--max-num-seqs lets it take more") != std::string::npos);
+  CHECK(run_program(words + "--max-num-seqs 32").code == 0);
+  const std::string many =
+      run_program("plan --model llama-3.1-8b --device h100-sxm --engine vllm --prompt 16k --batch 64").out;
+  CHECK(many.find("64 sequences do not fit, at most ") != std::string::npos);
+}
+
+TEST_CASE("of types of the cache those are advised that the engine has") {
+  const std::string words = "plan --model llama-3.1-8b --device l40s --engine vllm --prompt 8k --output 512 ";
+  const std::string forty = run_program(words + "--batch 40").out;
+  CHECK(forty.find("`--kv fp8`") != std::string::npos);
+  CHECK(forty.find("--kv int") == std::string::npos);
+  CHECK(run_program(words + "--batch 64").out.find("--kv int") == std::string::npos);
+}
+
+TEST_CASE("full attention holds a prompt once, windows or not, and prompts pass in an engine's pieces") {
+  // gpt-oss-120b: 18 layers see all of 131,000 tokens and 18 the last 128; k and v of 8 heads of 64 take 2,048 bytes.
+  const json windows =
+      plan(" --model gpt-oss-120b --device h100-sxm --engine vllm --prompt 130000 --output 1000 --batch 1");
+  CHECK(windows["fits"] == true);
+  CHECK(ledger_line(windows, "prefill_transient") == 0);
+  CHECK(windows["kv_allocated_bytes"].get<double>() == Approx(18 * 2048 * (131000.0 + 128)).epsilon(1e-3));
+  const auto activations = [](const std::string& prompt) {
+    return ledger_line(plan(" --model llama-3.1-8b --dtype Q4_K_M --device rtx-4090 --engine llama-cpp --output 512 "
+                            "--batch 1 --prompt " + prompt),
+                       "activations");
+  };
+  CHECK(activations("64k") == activations("512"));
 }

@@ -224,3 +224,12 @@ TEST_CASE("a prefix cache that cannot be is refused in a sentence") {
     CHECK(ran.err.find(what) != std::string::npos);
   }
 }
+
+TEST_CASE("prompts of a model whose layers have windows find what earlier ones began with") {
+  const std::string words =
+      "--engine vllm --device h200 --prompt 10k --output 8 --rate 0.5 --count 20 --shared-prefix 8k:2 ";
+  const json all = simulate("--model qwen3-30b-a3b " + words)["rows"][0];
+  const json windows = simulate("--model gpt-oss-120b " + words)["rows"][0];
+  CHECK(found(all) > 0.5);
+  CHECK(found(windows) == found(all));
+}

@@ -168,6 +168,15 @@ TEST_CASE("vLLM keeps rows and states in pages of one size, and groups of layers
             .states.value == 0);
 }
 
+TEST_CASE("a page of a device holds the rows of as many tokens as the device's part of a state has bytes") {
+  // Nemotron 3 Super over eight devices: each has one of the two KV heads, whose rows take 512 bytes a token, and an
+  // eighth of a state, 531,968 bytes: pages of 1,040 tokens. Eight layers attend.
+  const CostModel cost = cost_of("nemotron-3-super-120b", "h100-sxm", over(8), "vllm");
+  CHECK(state_bytes(shape("nemotron-3-super-120b").state, 4096, DType::kBF16) == 8 * 531968);
+  CHECK(cost.ledger(work(cost, 1000, 200), 1).kv_allocated.value == 8 * 2 * 1040 * 512);
+  CHECK(cost.ledger(work(cost, 1000, 30), 1).kv_allocated.value == 8 * 1 * 1040 * 512);
+}
+
 TEST_CASE("sums over devices come after each mixer and each MLP, also where these are layers by themselves") {
   // 29 mixers and 23 MLPs of Nemotron 3 Nano; tokens go to narrower experts of Nemotron 3 Super.
   const auto links = [](const char* model, const Deployment& deployment, std::uint64_t batch) {

@@ -277,4 +277,27 @@ TEST_CASE("batches of stages that are always full make the tokens that the cost 
 }
 
 }  // namespace
+
+TEST_CASE("a sequence of a hybrid takes whole pages from its first token on, and moves no more than its rows") {
+  // Nemotron 3 Nano in vLLM: pages of 2,096 tokens, whose rows take 6,144 bytes in the six layers that attend.
+  const ModelShape shape = find_model_shape("nemotron-3-nano-30b-a3b", kCatalog);
+  const CostModel cost(shape, Deployment(TrafficTypes{}), find_device("h200", kCatalog),
+                       find_engine_profile("vllm", kCatalog));
+  std::vector<LengthProfile> profiles;
+  for (const std::uint32_t prompt : {500U, 3000U}) {
+    const Residency r = synthetic::budgeted({prompt, 1500}, shape.layers, shape.kv_heads, prompt, UINT32_MAX);
+    std::vector<LayerCounts> steps;
+    for (std::uint32_t step = 1; step <= 1500; ++step) steps.push_back(sum_counts({&r.at(step, 0), shape.layers}));
+    profiles.push_back(length_profile(summarise(r), steps));
+  }
+  const DeploymentCosts costs(cost, profiles, {});
+  const double page = 2096.0 * 6144, states = 24 * 2096.0 * 1024;
+  CHECK(costs.cache_bytes({500, 1}) == Approx(page + states));
+  CHECK(costs.cache_bytes({500, 1500}) == Approx(page + states));
+  CHECK(costs.cache_bytes({3000, 1}) == Approx(2 * page + states));
+  CHECK(costs.cache_bytes({3000, 1500}) == Approx(3 * page + states));
+  CHECK(costs.moved_bytes(500) == Approx(500.0 * 6144 + 23 * 2134016.0));
+  CHECK(costs.moved_bytes(3000) == Approx(3000.0 * 6144 + 23 * 2134016.0));
+}
+
 }  // namespace kvroof

@@ -256,6 +256,17 @@ TEST_CASE("full attention is summed over layers, each with its own window, and a
   CHECK_FALSE(sum.evicts);
 }
 
+TEST_CASE("a residency whose layers hold all that their windows show has evicted nothing, with one row less it has") {
+  Residency r = synthetic::budgeted({20, 3}, 2, 4, 8, 8);
+  CHECK(summarise(r).evicts);
+  r.layer_windows = {8, 8};
+  CHECK_FALSE(summarise(r).evicts);
+  r.layer_windows = {8, 9};
+  CHECK(summarise(r).evicts);
+  r.layer_windows = {8, 0};
+  CHECK(summarise(r).evicts);
+}
+
 TEST_CASE("a prompt without decoded tokens is summarised by the step that would follow it") {
   const ResidencySummary s = summarise(synthetic::fraction({100, 0}, 0.5, 1, 2));
   CHECK(s.attended_rows() == 2 * 51);
