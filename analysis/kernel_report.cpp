@@ -204,11 +204,13 @@ KernelReport KernelReportBuilder::finish() {
   for (WorkTotals& totals : report_.purposes) take_declared(totals);
   take_declared(report_.all_kernels);
   std::set<std::uint32_t> processes;  // without a known GPU
+  bool some_known = false;
   for (const auto& [place, span] : devices_) {
     report_.elapsed_ns += span.last_ns - span.first_ns;
+    some_known = some_known || std::get<0>(place);
     if (!std::get<0>(place)) processes.insert(std::get<1>(place));
   }
-  if (processes.size() > 1) report_.without_gpu = processes.size();
+  if (processes.size() > (some_known ? 0 : 1)) report_.without_gpu = processes.size();
   for (const auto& [number, step] : steps_) {
     report_.steps.push_back(step);
     report_.policy_ns += step.policy_ns();

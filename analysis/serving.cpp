@@ -165,7 +165,7 @@ std::uint64_t Server::most_at_once() const {
 
 // As many as a chunk holds; groups of devices with sequences of their own have a chunk each.
 double Server::prompts_a_pass() const {
-  const double of_a_group = std::floor(std::min(cost_.engine().prompt_chunk, kChunk) / lengths_.input);
+  const double of_a_group = std::floor(cost_.engine().step_room(kChunk) / lengths_.input);
   return cost_.deployment().data_parallel * std::max(1.0, of_a_group);
 }
 

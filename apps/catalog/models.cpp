@@ -15,6 +15,7 @@
 #include "sim/model/config_of_shape.hpp"
 #include "sim/model/gguf.hpp"
 #include "sim/model/model_shape.hpp"
+#include "sim/model/stored_format.hpp"
 
 namespace kvroof {
 namespace {
@@ -165,6 +166,10 @@ std::string not_supported(const std::string& name, const ModelShape& s) {
   if (!runs_family(s.family)) return fmt::format("running model_type {}: only its sizes are known", s.family);
   if (const std::string part = unnamed_part(s); !part.empty()) {
     return fmt::format("running model_type {} with {}: only its sizes are known", s.family, part);
+  }
+  std::error_code error;
+  if (std::filesystem::exists(name, error)) {
+    if (std::string why = cannot_run_of(name); !why.empty()) return why;
   }
   const auto stored = stored_format(name, s);
   if (!stored || !stored->quantised() || stored->name == "fp8" || stored->name == "mxfp4") return {};

@@ -112,7 +112,7 @@ void TimelineExport::run(const std::string& name, std::span<const TimelineStep> 
 void TimelineExport::add_steps(std::span<const TimelineStep> steps) {
   const std::uint64_t slices = ++track_, resident = ++track_, moved = ++track_;
   to_.slice_track(slices, process_, "engine steps");
-  if (std::ranges::any_of(steps, [](const TimelineStep& s) { return s.resident_bytes.has_value(); })) {
+  if (std::ranges::all_of(steps, [](const TimelineStep& s) { return s.resident_bytes.has_value(); })) {
     to_.counter_track(resident, process_, "KV resident", "bytes");
   }
   to_.counter_track(moved, process_, "KV moved in a step", "bytes");

@@ -65,7 +65,8 @@ RoutedRows DeviceForward::route(const DeviceExperts& w, const float* x, const De
     const RoutingRule& rule = config.options.routing;
     run_choose_experts(stream_, {router_logits_.at<float>(), tokens_, shape.experts, shape.experts_per_token,
                                  rule.scores == RouterScores::kSigmoid, w.router_bias, rule.groups, rule.top_groups,
-                                 rule.group_best, rule.renormalise, factor * rule.scale, tables.chosen, tables.weights});
+                                 rule.group_best, rule.renormalise, factor * rule.scale, tables.chosen,
+                                 tables.weights});
   }
   RoutedRows routed{tables.chosen, shape.experts_per_token, tables.order, tables.tiles, tables.tile_count,
                     most_tiles(pairs, shape.experts)};

@@ -115,7 +115,7 @@ class DeviceForward {
   // out = scale · table rows of the tokens' ids + rows of their positions; either table may be null.
   void embed_rows(const std::byte* table, const std::byte* positions, std::uint32_t width, float* out);
   void make_rotary_turns();
-  // A mixer and an MLP.
+  // A mixer, and its MLP where it has one.
   void block(std::uint32_t index, const Attention& attention);
   // What attention makes of norm(x), before its output's product.
   const float* attend(LayerId layer, const DeviceLayer& w, const float* x, const DeviceNorm& norm,

@@ -96,10 +96,11 @@ const float* DeviceForward::pass_states(std::uint32_t number, const DeviceState&
   const ModelShape& shape = model_.host().config.shape;
   const StateLayers& s = shape.state;
   const StateRow row(shape);
-  float* const projected = projections_.at<float>();
-  float* const convolved = projected + tokens_ * row.projected;
-  float* const read = convolved + tokens_ * row.convolved;
-  float* const own_rates = read + tokens_ * row.read;
+  // What the last product takes lies first: its loads are of 16 bytes, and rows of steps may have any width.
+  float* const read = projections_.at<float>();
+  float* const convolved = read + tokens_ * row.read;
+  float* const projected = convolved + tokens_ * row.convolved;
+  float* const own_rates = projected + tokens_ * row.projected;
   StatePlaces states = states_;
   states.at = number * layer_floats(shape);
   linear("state_in", x, norm, w.in, projected, false);

@@ -13,8 +13,8 @@ struct StatePlaces {
   std::uint64_t at = 0;               // floats from there to what a launch changes
 };
 
-// out row t = silu(bias + Σ taps · rows up to t), or of a short convolution: second third of row t · Σ taps · (first third ·
-// last third) of rows up to t.
+// out row t = silu(bias + Σ taps · rows up to t), or of a short convolution: second third of row t · Σ taps · (first
+// third · last third) of rows up to t.
 struct ConvolveArguments {
   StatePlaces states;             // [width − 1, channels], the oldest first
   const float* x = nullptr;       // [tokens, x_row]; the channels lead

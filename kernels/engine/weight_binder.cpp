@@ -29,7 +29,7 @@ void WeightBinder::norm(const std::string& name, Norm& norm, std::size_t size, b
 }
 
 void WeightBinder::matrix_runs(const std::string& name, Weight& weight, std::size_t rows, std::size_t cols,
-                        std::span<const RowRun> runs) {
+                               std::span<const RowRun> runs) {
   TensorBinding binding{name, {0, cols}, {}};
   for (const RowRun& run : runs) {
     binding.blocks.push_back({&weight, rows, cols, binding.shape[0], run.to, run.count});
@@ -38,7 +38,8 @@ void WeightBinder::matrix_runs(const std::string& name, Weight& weight, std::siz
   add(std::move(binding));
 }
 
-void WeightBinder::vector_runs(const std::string& name, Weight& weight, std::size_t size, std::span<const RowRun> runs) {
+void WeightBinder::vector_runs(const std::string& name, Weight& weight, std::size_t size,
+                               std::span<const RowRun> runs) {
   matrix_runs(name, weight, 1, size, runs);
   bindings_.back().shape.resize(1);
 }

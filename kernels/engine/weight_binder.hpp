@@ -31,7 +31,8 @@ class WeightBinder {
   void norm(const std::string& name, Norm& norm, std::size_t size, bool bias);
 
   // name [Σ counts, cols] becomes rows of a matrix [rows, cols]; name [Σ counts] elements of a vector [size].
-  void matrix_runs(const std::string& name, Weight& weight, std::size_t rows, std::size_t cols, std::span<const RowRun> runs);
+  void matrix_runs(const std::string& name, Weight& weight, std::size_t rows, std::size_t cols,
+                   std::span<const RowRun> runs);
   void vector_runs(const std::string& name, Weight& weight, std::size_t size, std::span<const RowRun> runs);
   // name, the weights of a convolution of each channel by itself: [channels, 1, width] becomes [channels, width].
   void taps(const std::string& name, Weight& weight, std::size_t width, std::span<const RowRun> runs);

@@ -52,8 +52,8 @@ double CostModel::held_states() const {
 }
 
 // As vLLM has it since it caches hybrids (vllm-project/vllm #24280): a page of attention holds the rows of as many
-// tokens as the state of one layer has bytes on a device, in steps of 16; a group of layers, as many as there are of the rarer
-// kind, takes its pages together, so that the last group of the other kind may have some for nothing.
+// tokens as the state of one layer has bytes on a device, in steps of 16; a group of layers, as many as there are of
+// the rarer kind, takes its pages together, so that the last group of the other kind may have some for nothing.
 std::optional<CostModel::StatePages> CostModel::state_pages() const {
   if (!engine_.state_pages || shape_.state.layers == 0 || types_.kv.by_age()) return std::nullopt;
   constexpr std::uint64_t kStep = 16;

@@ -94,6 +94,7 @@ struct EngineProfile {
   bool settles_ahead = false;      // a step is settled when the one before begins: who comes meanwhile waits for both
   double waited_steps = 1.5;       // of answers, between a request's place in a batch and its first token
   double prompt_chunk = 1e9;       // tokens of a prompt that are computed at once
+  double step_tokens = 0;          // of prompts and answers that its scheduler puts into a step; 0: prompt_chunk
 
   bool overlaps_stages = false;    // stages of a server work on different sequences at the same time
   bool graphs_over_stages = true;  // graphs are replayed too where devices hold layers one after another
@@ -109,6 +110,11 @@ struct EngineProfile {
   // there, the newest of the chain that the version is not surely before.
   [[nodiscard]] const EngineProfile& of(std::string_view version, std::string_view architecture,
                                         double memory_gib = 0) const;
+
+  // Tokens that a step has room for; where nothing is stated, `most`.
+  [[nodiscard]] double step_room(double most) const {
+    return step_tokens > 0 ? step_tokens : std::min(prompt_chunk, most);
+  }
 
   // Whether a decode step of so many sequences is replayed from a graph.
   [[nodiscard]] bool replays(std::uint64_t batch) const {

@@ -102,6 +102,7 @@ constexpr Field kFields[] = {
     {"prompts_ahead", &P::prompts_ahead, 0, 1000},
     {"waited_steps", &P::waited_steps, 0, 100},
     {"prompt_chunk", &P::prompt_chunk, 1, 1e9},
+    {"step_tokens", &P::step_tokens, 0, 1e9},
 };
 
 std::string line_of(const YAML::Node& node) { return fmt::format("line {}", node.Mark().line + 1); }

@@ -317,12 +317,22 @@ std::string stored_format_of(const std::string& catalog_name, const fs::path& ca
   return root["stored"] ? root["stored"].as<std::string>() : std::string();
 }
 
-StoredFormat stored_format_of(const fs::path& folder_or_file) {
+static fs::path description_of(const fs::path& folder_or_file) {
   std::error_code error;
-  const fs::path file = fs::is_directory(folder_or_file, error) ? folder_or_file / "config.json" : folder_or_file;
+  return fs::is_directory(folder_or_file, error) ? folder_or_file / "config.json" : folder_or_file;
+}
+
+StoredFormat stored_format_of(const fs::path& folder_or_file) {
+  const fs::path file = description_of(folder_or_file);
   if (file.extension() == ".gguf") return load_gguf(file).stored;
   if (file.extension() != ".json") return {};
   return parse_config_json(description_text(file)).or_throw(file.string(), ExitCode::kUsage).options.stored;
+}
+
+std::string cannot_run_of(const fs::path& folder_or_file) {
+  const fs::path file = description_of(folder_or_file);
+  if (file.extension() != ".json") return {};
+  return parse_config_json(description_text(file)).or_throw(file.string(), ExitCode::kUsage).options.cannot_run;
 }
 
 std::vector<std::string> catalog_model_names(const fs::path& catalog) { return yaml_names(catalog / "models"); }

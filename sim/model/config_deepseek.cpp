@@ -65,7 +65,6 @@ void read_sigmoid_experts(ConfigFields& fields, ModelConfig& config) {
 void read_sigmoid_routing(ConfigFields& fields, ModelConfig& config) {
   config.shape.router_bias = true;
   RoutingRule& routing = config.options.routing;
-  routing.scale = static_cast<float>(fields.positive("routed_scaling_factor", 1.0));
   routing.scores = RouterScores::kSigmoid;
   routing.group_best = 2;
   routing.renormalise = fields.flag("norm_topk_prob", true);

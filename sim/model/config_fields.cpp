@@ -86,6 +86,13 @@ bool ConfigFields::has(std::string_view key) const { return !json_->at(key).is_n
 
 bool ConfigFields::has_object(std::string_view key) const { return json_->at(key).is_object(); }
 
+bool ConfigFields::bounds_something(std::string_view key) const {
+  const nlohmann::json& value = json_->at(key);
+  if (value.is_null()) return false;
+  const bool pair = value.is_array() && value.size() == 2 && value[0].is_number();
+  return !pair || value[0].get<double>() > 0 || value[1].is_number();
+}
+
 std::string_view ConfigFields::named(std::initializer_list<std::string_view> keys) {
   std::string_view found;
   for (const std::string_view key : keys) {

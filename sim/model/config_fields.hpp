@@ -44,6 +44,9 @@ class ConfigFields {
   [[nodiscard]] bool is_number(std::string_view key, double number) const;
   [[nodiscard]] bool is_list(std::string_view key) const;
   [[nodiscard]] bool is_text(std::string_view key) const;
+  // Whether something lies outside of an interval [low, high], where high may be Infinity; an absent one holds all that
+  // is above 0.
+  [[nodiscard]] bool bounds_something(std::string_view key) const;
   // Whether the key is absent or holds an empty list.
   [[nodiscard]] bool empty(std::string_view key) const;
   // A size in [1, most]; required unless there is a fallback.

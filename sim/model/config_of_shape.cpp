@@ -35,6 +35,9 @@ std::string not_built(const ModelShape& shape) {
   }
   if (shape.state.layers > 0 && shape.state.convolution == 0) return "layers that hold a state without a convolution";
   if (shape.mlps() > shape.mixers()) return "more MLPs than layers before them";
+  if (shape.mlps() < shape.mixers() && (shape.norms_per_layer != 2 || (shape.experts > 0 && shape.dense_layers > 0))) {
+    return "layers without an MLP beside dense layers of experts or other than two norms";
+  }
   return shape.expert_width > 0 ? "experts that are narrower than the model" : "";
 }
 

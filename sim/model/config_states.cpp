@@ -87,6 +87,7 @@ StateLayers read_mamba2(ConfigFields& fields, const Mamba2Keys& keys, std::optio
   state.key_heads = fields.size(keys.groups, {}, state.heads);
   state.key_dim = fields.size(keys.state_size, {}, kMostHeadDim);
   state.convolution = fields.size(keys.convolution, {}, 64);
+  if (fields.bounds_something("time_step_limit")) fields.refuse("time_step_limit", "limits of steps are not supported");
   fields.defaults(R"({"mamba_ssm_cache_dtype": "float32"})");
   state.type = state_type(fields, "mamba_ssm_cache_dtype");
   return state;

@@ -83,6 +83,7 @@ void read_nemotron_experts(ConfigFields& fields, ModelConfig& config) {
   s.shared_expert_ffn = fields.size("moe_shared_expert_intermediate_size", 7688, 1U << 20);
   s.expert_width = fields.count("moe_latent_size", 0, 1U << 20);
   s.router_bias = true;
+  config.options.routing.scale = static_cast<float>(fields.positive("routed_scaling_factor", 1.0));
   read_sigmoid_routing(fields, config);
 }
 

@@ -14,7 +14,7 @@ constexpr double kStepTokens = 8192;
 SchedulerLimits scheduler_limits(const EngineProfile& engine) {
   SchedulerLimits limits;
   limits.sequences = static_cast<std::uint64_t>(std::min(engine.largest_batch, 1e9));
-  limits.step_tokens = static_cast<std::uint32_t>(std::min(engine.prompt_chunk, kStepTokens));
+  limits.step_tokens = static_cast<std::uint32_t>(engine.step_room(kStepTokens));
   limits.prompts_first = engine.prompts_first;
   limits.admits_by_prompt = engine.admits_by_prompt;
   limits.one_ahead = engine.settles_ahead;

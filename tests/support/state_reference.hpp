@@ -88,7 +88,8 @@ inline Numbers gated_norm_of(Numbers x, const Numbers& gate, const Numbers& scal
     x[i] *= gate[i] * sigmoid_of(gate[i]);
     squares += x[i] * x[i];
   }
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] *= scale[i] / std::sqrt(squares / static_cast<double>(x.size()) + eps);
+  const double factor = 1 / std::sqrt(squares / static_cast<double>(x.size()) + eps);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] *= scale[i] * factor;
   return x;
 }
 

@@ -54,7 +54,8 @@ Deviation rule_deviation(const HeadSizes& s, bool delta, std::uint64_t seed) {
   const std::size_t width = std::size_t{s.heads} * s.value_dim, tokens = s.prompt + 2;
   const std::vector<float> x = normal_floats(tokens * row, 0, random);
   const std::uint32_t rates_row = delta ? 2 * s.heads : s.heads + 4;
-  const std::vector<float> rates = normal_floats(tokens * rates_row, 0, random), skip = normal_floats(s.heads, 0, random);
+  const std::vector<float> rates = normal_floats(tokens * rates_row, 0, random);
+  const std::vector<float> skip = normal_floats(s.heads, 0, random);
   const std::vector<float> decay = normal_floats(s.heads, 0, random), bias = normal_floats(s.heads, 0, random);
   const DeviceBuffer device_x = uploaded(stream, x), device_rates = uploaded(stream, rates);
   const DeviceBuffer device_decay = uploaded(stream, decay), device_bias = uploaded(stream, bias);

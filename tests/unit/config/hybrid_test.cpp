@@ -184,9 +184,28 @@ TEST_CASE("a Granite 4 whose layers all attend has no state, and is run with its
   CHECK(config.options.logit_scale == 0.1F);
 }
 
+TEST_CASE("limits of Mamba-2's steps are refused, and an interval without an end is none") {
+  for (const std::string model :
+       {R"("model_type":"granitemoehybrid","num_hidden_layers":2,"layer_types":["mamba","attention"])",
+        R"("model_type":"nemotron_h","hybrid_override_pattern":"M-*-")"}) {
+    const auto error_with = [&](const std::string& limit) {
+      return error_of("{" + model + R"(,"time_step_limit":)" + limit + "}");
+    };
+    CHECK(error_with("[0.0,Infinity]").empty());
+    CHECK(error_with(R"([0.0,{"__float__":"Infinity"}])").empty());
+    CHECK(error_with("null").empty());
+    CHECK(error_with("[0.001,Infinity]").find("time_step_limit") != std::string::npos);
+    CHECK(error_with("[0.0,0.1]").find("time_step_limit") != std::string::npos);
+  }
+}
+
 TEST_CASE("the weights of Granite 4's chosen experts sum to 1, and hidden_act is that of convolutions too") {
-  const std::string common = R"("model_type":"granitemoehybrid","num_hidden_layers":2,"layer_types":["mamba","attention"])";
+  const std::string common =
+      R"("model_type":"granitemoehybrid","num_hidden_layers":2,"layer_types":["mamba","attention"])";
   CHECK(parsed("{" + common + "}").options.routing.renormalise);
+  CHECK(parsed("{" + common + "}").options.eos_ids == std::vector<std::int64_t>{2});
+  CHECK(error_of("{" + common + R"(,"position_embedding_type":"alibi"})").find("position_embedding_type") !=
+        std::string::npos);
   CHECK(error_of("{" + common + R"(,"hidden_act":"gelu"})").find("hidden_act is \"gelu\"") != std::string::npos);
 }
 

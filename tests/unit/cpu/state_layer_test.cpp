@@ -137,7 +137,10 @@ Numbers expected_of_mamba(const StateWeights& w, std::span<const float> in) {
   std::vector<Numbers> convolved(kChannels), read(kValues, Numbers(tokens));
   for (std::size_t c = 0; c < kChannels; ++c) {
     convolved[c] = convolution_of(x[c], taps_of(w.taps, c));
-    for (double& y : convolved[c]) y = (y + at(w.taps_bias.view(), 0, c)) * sigmoid_of(y + at(w.taps_bias.view(), 0, c));
+    for (double& y : convolved[c]) {
+      y += at(w.taps_bias.view(), 0, c);
+      y *= sigmoid_of(y);
+    }
   }
   std::vector<MambaHead> heads(kHeads, MambaHead(kKeyDim, kValueDim));
   for (std::size_t t = 0; t < tokens; ++t) {

@@ -285,7 +285,12 @@ TEST_CASE("a sequence of a hybrid takes whole pages from its first token on, and
                        find_engine_profile("vllm", kCatalog));
   std::vector<LengthProfile> profiles;
   for (const std::uint32_t prompt : {500U, 3000U}) {
-    const Residency r = synthetic::budgeted({prompt, 1500}, shape.layers, shape.kv_heads, prompt, UINT32_MAX);
+    Residency r = synthetic::budgeted({prompt, 1500}, shape.layers, shape.kv_heads, prompt, UINT32_MAX);
+    for (std::uint32_t step = 0; step <= 1500; ++step) {
+      for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
+        r.at(step, layer).allocated_paged = shape.kv_heads * ((prompt + step + 15) / 16 * 16);
+      }
+    }
     std::vector<LayerCounts> steps;
     for (std::uint32_t step = 1; step <= 1500; ++step) steps.push_back(sum_counts({&r.at(step, 0), shape.layers}));
     profiles.push_back(length_profile(summarise(r), steps));
