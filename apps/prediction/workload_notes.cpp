@@ -63,6 +63,7 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request, std::spa
         "what the policy holds comes from synthetic attention, which fills budgets as a model's does; --trace takes "
         "it from a recorded run");
   }
+  if (!request.unknown_windows.empty()) notes.push_back(request.unknown_windows);
   if (!request.left_out.empty()) {
     notes.push_back(fmt::format("left out, for the model cannot be spread so: {}", fmt::join(request.left_out, "; ")));
   }

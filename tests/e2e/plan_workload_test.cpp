@@ -158,3 +158,19 @@ TEST_CASE("a GGUF file and a config.json of AWQ are planned with the bytes that 
   CHECK(run.code == 2);
   CHECK(run.err.find("quantised checkpoints are run in FP8 (E4M3)") != std::string::npos);
 }
+
+TEST_CASE("a GGUF file whose windows nothing names is counted without them, and plan and models show say so") {
+  const TemporaryFolder folder;
+  kvroof::test::GgufBytes file =
+      kvroof::test::llama_gguf({2, 256, 4, 2, 512, 1024, 4096}, 12, 256, 144, "of-next-year");
+  file.size("of-next-year.attention.sliding_window", 32);
+  std::string bytes = file.header();
+  bytes.resize(file.file_size());
+  std::ofstream(folder.file("tiny.gguf"), std::ios::binary) << bytes;
+  const std::string words = "which layers of 'of-next-year' slide over 32 tokens is not known";
+  const std::string work = " --device rtx-4090 --prompt 64 --output 16 --engine llama-cpp";
+  CHECK(has_note(plan("--model " + folder.file("tiny.gguf") + work), words));
+  const Ran shown = run_program("models show " + folder.file("tiny.gguf"));
+  CHECK(shown.out.find(words) != std::string::npos);
+  CHECK(json_of("models show " + folder.file("tiny.gguf"))[0]["unknown_windows"].get<std::string>().starts_with(words));
+}
