@@ -174,3 +174,15 @@ TEST_CASE("a GGUF file whose windows nothing names is counted without them, and 
   CHECK(shown.out.find(words) != std::string::npos);
   CHECK(json_of("models show " + folder.file("tiny.gguf"))[0]["unknown_windows"].get<std::string>().starts_with(words));
 }
+
+TEST_CASE("weights of a type that a board does not multiply are told from those whose rate is not known") {
+  const auto on = [](const std::string& device) {
+    return plan("--model llama-3.2-1b --engine vllm --prompt 64 --output 16 --dtype int8 --device " + device);
+  };
+  CHECK(has_note(on("v100-32g"), "weights in int8 on v100-32g: this hardware multiplies no such numbers"));
+  CHECK(has_note(on("rx-7900-xtx"), "no rate of such numbers is known for this hardware"));
+  for (const char* device : {"a10", "t4", "rtx-3090", "h100-nvl", "gb200", "mi300x", "tpu-v5e"}) {
+    INFO(device);
+    CHECK_FALSE(has_note(on(device), "such numbers"));
+  }
+}
