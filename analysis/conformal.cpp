@@ -55,6 +55,11 @@ std::pair<double, double> quantiles(const Tables& tables, double Residual::* wha
 
 }  // namespace
 
+std::string architecture_family(std::string_view architecture) {
+  const std::size_t last = architecture.find_last_not_of("0123456789");
+  return std::string(architecture.substr(0, last + 1));
+}
+
 std::string prompt_metric(double tokens) {
   constexpr double kShort = 512;
   return tokens < kShort ? "short prompt" : "prompt";
@@ -160,9 +165,14 @@ IntervalGroup IntervalTable::group(const RowKind& kind, const LeftOut& left_out)
     std::function<bool(const RowKind&)> alike;
   };
   const auto served_alike = [&](const RowKind& k) { return k.engine == kind.engine && k.metric == kind.metric; };
-  const std::array<Level, 4> levels = {
+  const auto akin = [&](const RowKind& k) {
+    return k.memory == kind.memory && k.family == kind.family && !kind.family.empty();
+  };
+  const std::array<Level, 5> levels = {
       {{fmt::format("{}, {}, {}", kind.device, kind.engine, kind.metric), kEnoughTables, 1,
         [&](const RowKind& k) { return k.device == kind.device && served_alike(k); }},
+       {fmt::format("{} ({}), {}, {}", kind.family, kind.memory, kind.engine, kind.metric), kEnoughTables,
+        kEnoughDevices, [&](const RowKind& k) { return akin(k) && served_alike(k); }},
        {fmt::format("{}, {}, {}", kind.memory, kind.engine, kind.metric), kEnoughTables, kEnoughDevices,
         [&](const RowKind& k) { return k.memory == kind.memory && served_alike(k); }},
        {fmt::format("{}, {}", kind.memory, kind.metric), kEnoughOtherTables, 1,

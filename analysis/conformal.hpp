@@ -5,6 +5,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/cost/cost.hpp"
@@ -28,7 +29,11 @@ struct RowKind {
   std::string weights{};  // how they are stored: 16 bit, fp8, nvfp4 …; empty: none are read
   bool experts = false;   // a mixture of them
   bool states = false;    // layers that hold a state in place of a cache
+  std::string family{};   // of the device's architecture: architecture_family(); empty: not stated
 };
+
+// Architectures of one line of a vendor's, whose kernels are alike: CDNA of CDNA2, CDNA3 and CDNA4, Hopper of itself.
+std::string architecture_family(std::string_view architecture);
 
 // The metric of prompts by themselves, of so many tokens in all. Short ones take as long to read weights, launch and
 // wait for the host as to compute, and are off by other causes than long ones, which are arithmetic.
@@ -71,9 +76,9 @@ struct IntervalGroup {
 
 // Split-conformal prediction (Vovk et al. 2005; Lei et al. 2018) with scores relative to the prior width: the smallest
 // factor that holds 80 % (95 %) of the scores of like rows and of one more, or the largest where they are too few for
-// that. Alike are, as soon as there are enough: the same device, engine and metric; the same memory, engine and metric
-// (both of at least two tables, and these of two devices); the same memory and metric; the same metric. Rows of models
-// with states are alike to such models only.
+// that. Alike are, as soon as there are enough: the same device, engine and metric; the same family of architectures,
+// memory, engine and metric; the same memory, engine and metric (all three of at least two tables, and the last two of
+// two devices); the same memory and metric; the same metric. Rows of models with states are alike to such models only.
 // That the rows' priors were too narrow is no reason to multiply a wide one, so their errors count as well: the
 // interval is at most as wide as those or the prior, whichever is more. Rows of another metric say nothing: then the
 // priors stand.

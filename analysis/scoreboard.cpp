@@ -78,6 +78,7 @@ ScoredRow Scoreboard::score(const PublishedRow& row) const {
                  kind_of_metric(row, s), s.device.name,
                  {static_cast<double>(s.batch.value_or(0)), of_kernel(row, s) ? 0.0 : s.input + s.output,
                   static_cast<double>(s.devices)}};
+  scored.kind.family = architecture_family(s.device.architecture);
   set_weights(scored.kind, s.shape, s.deployment);
   if (row.value && *row.value > 0 && possible(*scored.predicted, *row.value) != *row.value) {
     scored.doubt =

@@ -65,6 +65,7 @@ RowKind kind_of(const Row& row, double answer_ms, const std::filesystem::path& c
   RowKind kind{std::string(name_of(device.memory_type)), engine.substr(0, engine.find('@')), "", device.name,
                {row.number.at("rate_per_s") * answer_ms / 1e3, row.number.at("prompt") + row.number.at("output"),
                 row.number.at("tp")}};
+  kind.family = architecture_family(device.architecture);
   const auto format = parse_weight_format(row.text.at("dtype"));
   kind.weights = format && format->quantised() ? std::string(format->name) : "16 bit";
   kind.experts = find_model_shape(row.text.at("model"), catalog).experts > 0;

@@ -62,13 +62,14 @@ Table list_models(const std::filesystem::path& catalog) {
   return table;
 }
 
-// What is known about the weights of a model that is shown.
+// What is known about a model that is shown, beside its shape.
 struct Weights {
   std::uint64_t parameters = 0;
   Bytes bytes;
   Bytes a_token;                 // read to decode one; 0: not known
   std::string types, raw_types;  // for people; for JSON and CSV
   DType kv;                      // of a cache that is not asked for another
+  std::string unknown_windows;   // why none are counted where there are some; or empty
 };
 
 Weights projected_weights(const Arguments& arguments, const std::string& model, const ModelShape& s) {
@@ -77,7 +78,7 @@ Weights projected_weights(const Arguments& arguments, const std::string& model, 
                                   : stored_format(model, s).value_or(plain_format(s.weight_type));
   const std::string name(format.name);
   const DType kv = format.quantised() ? DType::kBF16 : parse_dtype(name).value_or(s.weight_type);
-  return {parameter_count(s), weight_bytes(s, format), active_weight_bytes(s, format), name, name, kv};
+  return {parameter_count(s), weight_bytes(s, format), active_weight_bytes(s, format), name, name, kv, {}};
 }
 
 // Whether all that it holds is of the shape that its metadata describe, so that predictions take it.
@@ -88,7 +89,8 @@ Weights stored_weights(const Arguments& arguments, const GgufModel& model) {
   if (arguments.has("dtype")) throw usage_error("--dtype: a GGUF file says the types of its weights itself");
   const WeightFormat format = weight_format_of(model.stored).value_or(plain_format(model.shape.weight_type));
   const Bytes a_token = is_described(model) ? active_weight_bytes(model.shape, format) : Bytes{};
-  Weights weights{model.parameters, Bytes{model.bytes}, a_token, {}, {}, model.shape.weight_type};
+  Weights weights{model.parameters, Bytes{model.bytes}, a_token, {}, {}, model.shape.weight_type,
+                  model.unknown_windows};
   for (const auto& type : model.types) {
     weights.types += fmt::format("{}{}", weights.types.empty() ? "" : " ", type.name);
     weights.raw_types += fmt::format("{}{}:{}", weights.raw_types.empty() ? "" : " ", type.name, type.bytes);
@@ -194,8 +196,9 @@ std::string facts_text(const ModelShape& s, const Weights& weights, const std::s
   const std::string none = unturned > 0 ? fmt::format(", none in {} of {} layers", unturned, s.layers) : "";
   text += line("positions", fmt::format("{}{}; up to {} tokens", position_text(s), none, s.max_positions));
   const std::uint32_t windowed = windowed_layers(s);
+  const std::string none_known = weights.unknown_windows.empty() ? "none" : weights.unknown_windows;
   text += line("windows", windowed == 0
-                              ? "none"
+                              ? none_known
                               : fmt::format("{} tokens in {} of {} layers", smallest_window(s), windowed, s.layers));
   if (s.experts > 0) {
     text += line("experts", fmt::format("{} of {} a token{} in {} of {} layers", s.experts_per_token, s.experts,
@@ -216,6 +219,7 @@ void add_facts(Table& table, const ModelShape& s, const Weights& weights, const 
       {{"longest context", "max_positions"}, std::to_string(s.max_positions)},
       {{"layers with a window", "windowed_layers"}, std::to_string(windowed_layers(s))},
       {{"window (tokens)", "window"}, windowed_layers(s) > 0 ? std::to_string(smallest_window(s)) : ""},
+      {{"windows not known", "unknown_windows", false}, weights.unknown_windows},
       {{"layers with a state", "state_layers"}, std::to_string(s.state.layers)},
       {{"states of a sequence", "state_bytes"}, std::to_string(state_bytes(s, s.weight_type).value)},
       {{"experts", "experts"}, std::to_string(s.experts)},

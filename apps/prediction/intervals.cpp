@@ -50,11 +50,21 @@ const IntervalTable& served_intervals() {
   return table;
 }
 
+namespace {
+
+RowKind kind_on(const Device& device, const CostModel& cost, const std::string& metric, const Reach& reach) {
+  RowKind kind{std::string(name_of(device.memory_type)), cost.engine().name, metric, device.name, reach};
+  kind.family = architecture_family(device.architecture);
+  set_weights(kind, cost.shape(), cost.deployment());
+  return kind;
+}
+
+}  // namespace
+
 ServedErrors served_errors(const Device& device, const CostModel& cost, const Reach& reach, bool cold) {
   ServedErrors errors;
   if (device.kind == DeviceKind::kCpu) return errors;
-  RowKind kind{std::string(name_of(device.memory_type)), cost.engine().name, "", device.name, reach};
-  set_weights(kind, cost.shape(), cost.deployment());
+  RowKind kind = kind_on(device, cost, "", reach);
   // Nothing is left out, and nothing is wider for being none of the rows: no constant was chosen with these in view.
   const auto of = [&](const auto& metric, ServedState state) {
     const auto figure = [&](const char* name) {
@@ -72,9 +82,7 @@ ServedErrors served_errors(const Device& device, const CostModel& cost, const Re
 }
 
 IntervalGroup interval_group(const Device& device, const CostModel& cost, const std::string& metric) {
-  RowKind kind{std::string(name_of(device.memory_type)), cost.engine().name, metric, device.name, {}};
-  set_weights(kind, cost.shape(), cost.deployment());
-  return shipped_intervals().group(kind);
+  return shipped_intervals().group(kind_on(device, cost, metric, {}));
 }
 
 namespace {

@@ -17,6 +17,7 @@
 #include "kernels/engine/token_kinds.hpp"
 #include "sim/core/suggest.hpp"
 #include "sim/cost/engine_profile.hpp"
+#include "sim/model/gguf.hpp"
 #include "sim/policy/head_values.hpp"
 #include "sim/policy/window_scores.hpp"
 
@@ -189,6 +190,13 @@ void refuse_device_as_model(const std::string& model, const fs::path& catalog) {
       .note("`kvroof models` lists the names");
 }
 
+// What is not known of the windows of a GGUF file; nothing of other models.
+std::string unknown_windows_of(const fs::path& model) {
+  std::error_code error;
+  if (model.extension() != ".gguf" || !fs::is_regular_file(model, error)) return {};
+  return load_gguf(model).unknown_windows;
+}
+
 EngineProfile default_or_named_engine(const WorkloadRequest& request, const Device& device) {
   if (!request.engine) return default_engine_profile(device.kind, data_folder() / "catalog");
   const bool cpu = device.kind == DeviceKind::kCpu;
@@ -211,6 +219,7 @@ WorkloadRequest workload_request(const Arguments& arguments) {
   const fs::path catalog = data_folder() / "catalog";
   refuse_device_as_model(required(arguments, "model", "`kvroof models` lists the names"), catalog);
   request.model = find_model_shape(required(arguments, "model", "`kvroof models` lists the names"), catalog);
+  request.unknown_windows = unknown_windows_of(arguments.get<std::string>("model"));
   if (arguments.has("engine")) {
     const auto& name = arguments.get<std::string>("engine");
     request.engine = find_engine_profile(name, catalog);

@@ -36,6 +36,7 @@ struct WorkloadRequest {
   bool keeps_stored = false;                   // its weights are priced so
   std::vector<std::string> left_out;           // layouts that the model cannot be spread over, and why
   bool halved = false;                         // its weights are stored in 32 bits, and the engine runs 16
+  std::string unknown_windows;                 // of a GGUF file, which are not counted: a sentence; or empty
   std::optional<double> memory_share;           // of a device's memory, that an engine takes; nothing: its own
   std::optional<std::uint32_t> most_sequences;  // at once; nothing: as many as its scheduler takes
   std::string engine_version;                  // of it, with an @; empty: today's

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 
 #include "apps/prediction/layouts.hpp"
 #include "apps/prediction/speculation.hpp"
@@ -26,8 +27,19 @@ std::string assumed_cache(const WorkloadRequest& request) {
   return {};
 }
 
-// Types of weights that a board does not multiply.
-std::string assumed_weights(const WorkloadRequest& request, std::span<const Device* const> devices) {
+// Whether a device multiplies no numbers of a type, by its architecture; of others a rate that it has not is not known.
+bool lacks_products(const Device& device, DeviceField peak) {
+  static constexpr std::array<std::string_view, 6> kBeforeFp8 = {"Volta", "Turing", "Ampere", "CDNA2", "RDNA3", "TPU"};
+  static constexpr std::array<std::string_view, 5> kBeforeFp4 = {"Hopper", "Ada", "CDNA3", "Gaudi2", "Gaudi"};
+  const auto among = [&](const auto& architectures) {
+    return std::ranges::find(architectures, device.architecture) != architectures.end();
+  };
+  if (peak == DeviceField::kPeakInt8Tops) return device.architecture == "Volta";
+  return among(kBeforeFp8) || (peak == DeviceField::kPeakFp4Tflops && among(kBeforeFp4));
+}
+
+// Types of weights that a board does not multiply (`lacking`), or is not known to.
+std::string assumed_weights(const WorkloadRequest& request, std::span<const Device* const> devices, bool lacking) {
   if (!request.engine || request.is_own_engine()) return {};
   constexpr std::size_t kNamed = 3;
   for (const Deployment& deployment : request.deployments) {
@@ -35,17 +47,28 @@ std::string assumed_weights(const WorkloadRequest& request, std::span<const Devi
     std::vector<std::string> without;
     for (const Device* device : devices) {
       const bool named = std::ranges::find(without, device->name) != without.end();
-      if (!named && !device->fact(*deployment.weights.peak)) without.push_back(device->name);
+      const bool listed = !device->fact(*deployment.weights.peak) &&
+                          lacks_products(*device, *deployment.weights.peak) == lacking;
+      if (!named && listed) without.push_back(device->name);
     }
     if (without.empty()) continue;
     const std::size_t more = without.size() - std::min(kNamed, without.size());
     without.resize(without.size() - more);
-    return fmt::format("weights in {} on {}{}: this hardware multiplies no such numbers; they are taken to be unpacked "
-                       "to 16 bits, and that {} does so there is assumed",
+    return fmt::format("weights in {} on {}{}: {}; they are taken to be unpacked to 16 bits, and that {} does so there "
+                       "is assumed",
                        deployment.weights.name, join(without), more > 0 ? fmt::format(" and {} more", more) : "",
+                       lacking ? "this hardware multiplies no such numbers"
+                               : "no rate of such numbers is known for this hardware",
                        request.engine->name);
   }
   return {};
+}
+
+void add_assumed_weights(std::vector<std::string>& notes, const WorkloadRequest& request,
+                         std::span<const Device* const> devices) {
+  for (const bool lacking : {true, false}) {
+    if (std::string note = assumed_weights(request, devices, lacking); !note.empty()) notes.push_back(std::move(note));
+  }
 }
 
 }  // namespace
@@ -63,6 +86,7 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request, std::spa
         "what the policy holds comes from synthetic attention, which fills budgets as a model's does; --trace takes "
         "it from a recorded run");
   }
+  if (!request.unknown_windows.empty()) notes.push_back(request.unknown_windows);
   if (!request.left_out.empty()) {
     notes.push_back(fmt::format("left out, for the model cannot be spread so: {}", fmt::join(request.left_out, "; ")));
   }
@@ -78,7 +102,7 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request, std::spa
                                 "otherwise; --dtype f32 keeps them", request.engine->name));
   }
   if (std::string note = assumed_cache(request); !note.empty()) notes.push_back(std::move(note));
-  if (std::string note = assumed_weights(request, devices); !note.empty()) notes.push_back(std::move(note));
+  add_assumed_weights(notes, request, devices);
   const auto any_point = [&](auto holds) {
     return std::any_of(request.points.begin(), request.points.end(), holds);
   };

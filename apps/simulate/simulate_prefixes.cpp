@@ -99,13 +99,19 @@ void check_cache(const std::string& size, const PrefixCacheRequest& cache) {
   }
 }
 
+// At which a device reads the host's memory, in GB/s.
+const std::optional<Fact>& host_rate(const Device& device) {
+  const std::optional<Fact>& own = device.fact(DeviceField::kHostGbPerS);
+  return own ? own : device.fact(DeviceField::kPcieGbPerS);
+}
+
 // Throws where a device that has a prefix cache says nothing of its way to the host: those of servers that compute
 // prompts.
 void check_host_links(const SimulateRequest& request) {
   const auto check_link = [](const char* option, const Device& device) {
-    if (device.fact(DeviceField::kPcieGbPerS)) return;
+    if (host_rate(device)) return;
     throw usage_error(fmt::format("--host-cache: nothing says how fast {} reads the host's memory", device.name))
-        .note(fmt::format("--{} {}:pcie_gb_per_s=32 says it", option, device.name));
+        .note(fmt::format("--{} {}:host_gb_per_s=32 says it", option, device.name));
   };
   const PrefillRequest& prefill = request.prefill;
   const auto& of = prefill.replicas;
@@ -220,7 +226,7 @@ std::optional<PrefixCacheSetup> prefix_setup(const SimulateRequest& request, con
   setup.eviction = asked.eviction;
   setup.copies = longest.evicts;
   setup.host_bytes = asked.host_gib * kGiB;
-  if (asked.host_gib > 0) setup.host_bytes_per_s = device.value(DeviceField::kPcieGbPerS) * kGB;
+  if (asked.host_gib > 0) setup.host_bytes_per_s = host_rate(device)->value * kGB;
   return setup;
 }
 

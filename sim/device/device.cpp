@@ -25,6 +25,7 @@ constexpr std::array<DeviceFieldInfo, kDeviceFieldCount> kFields = {{
     {F::kBoostMhz, "boost_mhz", "boost clock (MHz)", 100, 20000},
     {F::kLinkGbPerS, "link_gb_per_s", "device link, both directions (GB/s)", 0.1, 50000},
     {F::kPcieGbPerS, "pcie_gb_per_s", "PCIe, one direction (GB/s)", 0.1, 5000},
+    {F::kHostGbPerS, "host_gb_per_s", "reads of the host's memory (GB/s)", 0.1, 50000},
     {F::kLinkDevices, "link_devices", "devices that the link joins", 2, 1024},
     {F::kPeerAccess, "peer_access", "reads other devices over PCIe (0 or 1)", 0, 1},
     {F::kPowerW, "power_w", "power (W)", 1, 50000},

@@ -40,6 +40,7 @@ enum class DeviceField : std::uint8_t {
   kBoostMhz,
   kLinkGbPerS,   // to other devices, both directions together
   kPcieGbPerS,   // one direction
+  kHostGbPerS,   // of the host's memory, that a device reads, where a link in place of PCIe or that memory bounds it
   kLinkDevices,  // that the link joins: a bridge of a few boards, a server, a rack; without: as many as there are
   kPeerAccess,   // 0: no device reads another's memory over PCIe, all goes through the host's; without or 1: it does
   kPowerW,
@@ -56,7 +57,7 @@ enum class DeviceField : std::uint8_t {
   kFp4Fraction,        // share of the dense fp4 peak that products reach, quantising their inputs included
   kFp4WalkUs,          // what an fp4 product takes longer for each 1,024 columns that its blocks walk along
 };
-inline constexpr std::size_t kDeviceFieldCount = 31;
+inline constexpr std::size_t kDeviceFieldCount = 32;
 
 struct DeviceFieldInfo {
   DeviceField field;

@@ -257,12 +257,20 @@ std::string description_text(const fs::path& path) {
   return read_text_file(path, kMostBytes).or_throw(path.string(), ExitCode::kUsage);
 }
 
+// What the shape of a file was made of, and what it has no word for.
+std::string undescribed_text(const GgufModel& model) {
+  const std::string text = fmt::format("sizes were read from {}", join(model.keys));
+  return model.undescribed.empty() ? text : fmt::format("{}; none of them describes the tensors {}", text,
+                                                         join(model.undescribed));
+}
+
 // Only where the shape says all about the weights: bytes of other types and times are computed from it.
 ModelShape shape_of_gguf(const fs::path& path) {
   const GgufModel model = load_gguf(path);
   if (model.parameters != parameter_count(model.shape)) {
     throw usage_error(fmt::format("{}: its tensors hold {} parameters, but its metadata describe {}", path.string(),
                                   model.parameters, parameter_count(model.shape)))
+        .note(undescribed_text(model))
         .note("the Hugging Face folder of the model says more about it");
   }
   return model.shape;

@@ -184,7 +184,7 @@ class Parser {
       fail("'{}': a list of {} values goes beyond the end of the file", printable(key), list.count);
       return list;
     }
-    const bool integer = type <= kI32 || type == kU64 || type == kI64;
+    const bool integer = type <= kI32 || type == kBool || type == kU64 || type == kI64;
     if (type == kString) {
       for (std::uint64_t i = 0; i < list.count && going_on(); ++i) read_text(fmt::format("'{}'", printable(key)));
     } else if (integer && list.count <= kMostListedIntegers) {
@@ -198,6 +198,7 @@ class Parser {
   std::int64_t read_listed(std::uint32_t type) {
     switch (type) {
       case kU8:
+      case kBool:
         return reader_.read<std::uint8_t>();
       case kU16:
         return reader_.read<std::uint16_t>();

@@ -34,7 +34,7 @@ struct GgufTensor {
   std::uint64_t offset = 0;  // from the start of the data
 };
 
-// A list in the metadata. Integers are kept while there are not too many; of others the count alone.
+// A list in the metadata. Integers and truths are kept while there are not too many; of others the count alone.
 struct GgufList {
   std::uint64_t count = 0;
   std::vector<std::int64_t> integers;
@@ -65,15 +65,18 @@ struct GgufModel {
   ModelShape shape;              // weight_type: f32, bf16 or f16 where that holds most bytes, else f16
   bool quantised = false;        // another type holds most bytes
   StoredFormat stored;           // of quantised weights, by the file's own word or the type of most bytes; else empty
-  std::uint64_t parameters = 0;  // elements of all tensors but tables of rotary factors
-  std::uint64_t bytes = 0;       // of all tensors
+  std::uint64_t parameters = 0;  // elements of all tensors but tables of rotary factors and layers that draft tokens
+  std::uint64_t bytes = 0;       // of all tensors but those of layers that draft
   std::vector<TypeBytes> types;  // most bytes first
+  std::string unknown_windows;   // of layers that slide, where nothing says which do: a sentence; else empty
+  // What tells why `parameters` are not those of the shape: the keys of its sizes, and kinds of tensors without one.
+  std::vector<std::string> keys, undescribed;
 };
 
 // The keys of general.architecture's own name (docs/gguf.md of the ggml project), and which tensors there are. Refuses
 // sizes that are missing, impossible or differ between layers, parts of split files by themselves, and files that are
 // no decoder-only language model.
-Result<GgufModel> gguf_model(const GgufHeader& header);
+Result<GgufModel> gguf_model(const GgufHeader& file);
 
 // Files that a model was split into (llama.cpp's gguf-split writes the key split.count); 1: not split.
 std::uint64_t split_count(const GgufHeader& header);

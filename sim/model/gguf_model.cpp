@@ -1,5 +1,6 @@
 // GGUF metadata and tensors → ModelShape, parameters and bytes by type.
 #include <algorithm>
+#include <charconv>
 #include <limits>
 
 #include "sim/model/gguf.hpp"
@@ -8,6 +9,7 @@ namespace kvroof {
 namespace {
 
 constexpr std::uint64_t kMostSize = std::numeric_limits<std::uint32_t>::max();
+constexpr std::uint32_t kMostSlidingLayers = 4096;  // a file that says more is refused later
 
 // Sizes under the architecture's own keys; the first thing that is wrong is remembered.
 class Keys {
@@ -15,6 +17,12 @@ class Keys {
   Keys(const GgufHeader& header, std::string arch) : header_(header), arch_(std::move(arch)) {}
 
   [[nodiscard]] bool has(std::string_view key) const { return header_.values.contains(arch_ + "." + std::string(key)); }
+
+  // A list, or nothing where the key has none.
+  [[nodiscard]] const GgufList* list(std::string_view key) const {
+    const auto found = header_.values.find(arch_ + "." + std::string(key));
+    return found == header_.values.end() ? nullptr : std::get_if<GgufList>(&found->second);
+  }
 
   // A size; a list of sizes, one for each layer, has to hold the same one throughout.
   std::uint32_t size(std::string_view key, std::optional<std::uint32_t> fallback = {}) {
@@ -24,6 +32,7 @@ class Keys {
       if (!fallback) fail(fmt::format("the metadata key '{}' is missing", name));
       return fallback.value_or(1);
     }
+    if (std::find(read_.begin(), read_.end(), name) == read_.end()) read_.push_back(name);
     const GgufValue& value = found->second;
     if (const auto* u = std::get_if<std::uint64_t>(&value)) return checked(name, *u);
     if (const auto* i = std::get_if<std::int64_t>(&value)) {
@@ -44,6 +53,8 @@ class Keys {
     if (problem_.empty()) problem_ = std::move(problem);
   }
   [[nodiscard]] const std::string& problem() const { return problem_; }
+  // Those of sizes that there are, in the order in which they were asked for.
+  [[nodiscard]] const std::vector<std::string>& read() const { return read_; }
 
  private:
   std::uint32_t checked(const std::string& name, std::uint64_t value) {
@@ -54,6 +65,7 @@ class Keys {
   const GgufHeader& header_;
   std::string arch_;
   std::string problem_;
+  std::vector<std::string> read_;
 };
 
 std::string text_of(const GgufHeader& header, std::string_view key) {
@@ -100,14 +112,69 @@ void set_attention(const GgufHeader& header, Keys& keys, ModelShape& s) {
   }
 }
 
-// Which layers have the window differs between architectures; where it is not every layer, none is claimed.
-void set_windows(Keys& keys, ModelShape& s) {
-  static constexpr std::array<std::string_view, 3> kEveryLayer = {"llama", "phi3", "starcoder2"};
-  const std::uint32_t window = keys.size("attention.sliding_window", 0);
-  const bool every = std::find(kEveryLayer.begin(), kEveryLayer.end(), s.family) != kEveryLayer.end();
-  if (window == 0 || s.layers > 4096 || (!every && s.family != "gpt-oss")) return;
-  s.layer_windows.assign(s.layers, window);
-  for (std::uint32_t i = 1; !every && i < s.layers; i += 2) s.layer_windows[i] = 0;  // gpt-oss: even layers
+// Which layers slide, where a file says the window alone: in the code of llama.cpp's models (set_swa_pattern). Of
+// `period` layers one sees everything; 0: none does.
+struct WindowRule {
+  std::string_view architecture;
+  std::uint32_t period;
+  bool whole_first;      // the first of them does, not the last
+  bool unturned;         // and knows no positions
+  std::uint32_t window;  // of files that say none
+};
+constexpr std::array<WindowRule, 12> kWindowRules = {{{"llama", 0, false, false, 0},
+                                                      {"phi3", 0, false, false, 0},
+                                                      {"starcoder2", 0, false, false, 0},
+                                                      {"gemma2", 2, false, false, 4096},
+                                                      {"gpt-oss", 2, false, false, 0},
+                                                      {"olmo2", 4, false, false, 0},  // and OLMo 3
+                                                      {"cohere2", 4, false, true, 0},
+                                                      {"exaone4", 4, false, true, 0},
+                                                      {"afmoe", 4, false, true, 0},
+                                                      {"smallthinker", 4, true, true, 0},
+                                                      {"gemma3", 6, false, false, 0},
+                                                      // Chunks of so many tokens, counted as windows.
+                                                      {"llama4", 4, false, true, 8192}}};
+
+// Whether each layer slides, by the file's own list or period, else by the rule; nothing where there is neither.
+std::vector<bool> sliding_layers(Keys& keys, const WindowRule* rule, std::uint32_t layers) {
+  constexpr const char* kPattern = "attention.sliding_window_pattern";
+  if (const GgufList* list = keys.list(kPattern)) {
+    std::vector<bool> slides;
+    for (const std::int64_t layer : list->integers) slides.push_back(layer != 0);
+    if (slides.size() < layers) {
+      keys.fail(fmt::format("'{}' says of {} layers whether they slide, and there are {}", kPattern, slides.size(),
+                            layers));
+    }
+    slides.resize(layers);
+    return slides;
+  }
+  if (rule == nullptr && !keys.has(kPattern)) return {};
+  const std::uint32_t period = keys.size(kPattern, rule == nullptr ? 0 : rule->period);
+  const bool whole_first = rule != nullptr && rule->whole_first;
+  std::vector<bool> slides;
+  for (std::uint32_t i = 0; i < layers; ++i) {
+    slides.push_back(period == 0 || (whole_first ? i % period != 0 : i % period + 1 < period));
+  }
+  return slides;
+}
+
+void set_windows(Keys& keys, GgufModel& model) {
+  ModelShape& s = model.shape;
+  const auto* known = std::find_if(kWindowRules.begin(), kWindowRules.end(),
+                                   [&](const WindowRule& rule) { return rule.architecture == s.family; });
+  const WindowRule* rule = known == kWindowRules.end() ? nullptr : known;
+  const std::uint32_t window = keys.size("attention.sliding_window", rule == nullptr ? 0 : rule->window);
+  if (window == 0 || s.layers > kMostSlidingLayers) return;
+  const std::vector<bool> slides = sliding_layers(keys, rule, s.layers);
+  if (slides.empty()) {
+    model.unknown_windows = fmt::format("which layers of '{}' slide over {} tokens is not known: the cache is counted "
+                                        "as if none did", s.family, window);
+    return;
+  }
+  for (std::uint32_t i = 0; i < s.layers; ++i) {
+    s.layer_windows.push_back(slides[i] ? window : 0);
+    if (rule != nullptr && rule->unturned && !slides[i]) s.unturned_layers.push_back(i);
+  }
 }
 
 void set_position(const GgufHeader& header, const Keys& keys, ModelShape& s) {
@@ -122,25 +189,36 @@ void set_position(const GgufHeader& header, const Keys& keys, ModelShape& s) {
   }
 }
 
+// Llama 4 and ERNIE 4.5 have experts in every so many layers, which are counted as the last ones. A shared expert is as
+// wide as its matrix: what files say of it differs between architectures (its width, how many there are, or nothing).
+// Gives the first layer with experts.
+std::uint32_t set_experts(const GgufHeader& header, Keys& keys, ModelShape& s) {
+  const std::uint32_t leading = keys.size("leading_dense_block_count", 0);
+  const std::uint32_t step = std::max(keys.size("interleave_moe_layer_step", 1), 1U);
+  const std::uint32_t first = (leading / step + 1) * step - 1;
+  s.dense_layers = step == 1 ? leading : s.layers - (s.layers / step - std::min(leading, s.layers) / step);
+  s.expert_ffn = keys.size("expert_feed_forward_length", s.ffn);
+  const auto part = [&](std::string_view name) { return header.find(fmt::format("blk.{}.{}", first, name)); };
+  s.shared_expert_ffn = rows_of(part("ffn_up_shexp.weight"));
+  s.shared_expert_gate = part("ffn_gate_inp_shexp.weight") != nullptr;
+  s.router_logit_bias = part("ffn_gate_inp.bias") != nullptr;
+  s.router_bias = part("exp_probs_b.bias") != nullptr;
+  return first;
+}
+
 void set_mlp(const GgufHeader& header, Keys& keys, ModelShape& s) {
   s.experts = keys.size("expert_count", 0);
   s.experts_per_token = keys.size("expert_used_count", 0);
-  s.dense_layers = s.experts > 0 ? keys.size("leading_dense_block_count", 0) : 0;
   const bool gated_tensor = std::any_of(header.tensors.begin(), header.tensors.end(), [](const GgufTensor& t) {
     return t.name.find(".ffn_gate") != std::string::npos;
   });
   s.ffn = keys.size("feed_forward_length");
-  if (s.experts > 0) {
-    s.expert_ffn = keys.size("expert_feed_forward_length", s.ffn);
-    s.shared_expert_ffn = keys.size("expert_shared_feed_forward_length", 0);
-    s.shared_expert_gate = header.find("blk.0.ffn_gate_inp_shexp.weight") != nullptr;
-    s.router_logit_bias = header.find(fmt::format("blk.{}.ffn_gate_inp.bias", s.dense_layers)) != nullptr;
-    s.router_bias = header.find(fmt::format("blk.{}.exp_probs_b.bias", s.dense_layers)) != nullptr;
-  }
+  const std::uint32_t first = s.experts > 0 ? set_experts(header, keys, s) : 0;
   // Phi-3 and others fuse gate and up: twice as many rows.
   const bool fused = rows_of(header.find("blk.0.ffn_up.weight")) == std::uint64_t{s.ffn} * 2;
   s.mlp = gated_tensor || fused ? MlpKind::kGated : MlpKind::kPlain;
-  s.mlp_bias = header.find("blk.0.ffn_up.bias") != nullptr || header.find("blk.0.ffn_up_exps.bias") != nullptr;
+  s.mlp_bias = header.find("blk.0.ffn_up.bias") != nullptr ||
+               header.find(fmt::format("blk.{}.ffn_up_exps.bias", first)) != nullptr;
 }
 
 void set_norms(const GgufHeader& header, const Keys& keys, ModelShape& s) {
@@ -155,6 +233,43 @@ void set_norms(const GgufHeader& header, const Keys& keys, ModelShape& s) {
   s.final_norm = header.find("output_norm.weight") != nullptr;
 }
 
+// The number of a tensor's layer; nothing outside layers.
+std::optional<std::uint32_t> layer_of(const GgufTensor& tensor) {
+  constexpr std::string_view kLayer = "blk.";
+  if (!tensor.name.starts_with(kLayer)) return {};
+  std::uint32_t layer = 0;
+  const char* begin = tensor.name.data() + kLayer.size();
+  const auto [end, error] = std::from_chars(begin, tensor.name.data() + tensor.name.size(), layer);
+  return error == std::errc() && end != begin ? std::optional(layer) : std::nullopt;
+}
+
+// Behind the last layer lie those that draft tokens, which are no part of the model.
+GgufHeader without_drafts(GgufHeader header, std::uint32_t layers) {
+  std::erase_if(header.tensors, [&](const GgufTensor& t) { return layer_of(t).value_or(0) >= layers; });
+  return header;
+}
+
+// Kinds of tensors that no size describes, each once.
+std::vector<std::string> undescribed_kinds(const GgufHeader& header) {
+  static constexpr std::array<std::string_view, 25> kDescribed = {
+      "token_embd",   "position_embd",    "output",        "rope_freqs",     "rope_factors_long",  "rope_factors_short",
+      "attn_q",       "attn_k",           "attn_v",        "attn_qkv",       "attn_output",        "attn_sinks",
+      "ffn_gate",     "ffn_up",           "ffn_down",      "ffn_gate_exps",  "ffn_up_exps",        "ffn_down_exps",
+      "ffn_gate_inp", "ffn_gate_up_exps", "ffn_up_shexp",  "ffn_gate_shexp", "ffn_gate_inp_shexp", "ffn_down_shexp",
+      "exp_probs_b"};
+  std::vector<std::string> kinds;
+  for (const GgufTensor& tensor : header.tensors) {
+    const std::size_t begin = layer_of(tensor) ? tensor.name.find('.', 4) + 1 : 0;
+    const std::size_t end = std::min(tensor.name.rfind('.'), tensor.name.size());
+    if (end <= begin) continue;
+    std::string kind = tensor.name.substr(begin, end - begin);
+    const bool described =
+        kind.ends_with("norm") || std::find(kDescribed.begin(), kDescribed.end(), kind) != kDescribed.end();
+    if (!described && std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(std::move(kind));
+  }
+  return kinds;
+}
+
 void count_weights(const GgufHeader& header, GgufModel& model) {
   for (const GgufTensor& tensor : header.tensors) {
     if (!tensor.name.starts_with("rope_")) model.parameters += tensor.elements;
@@ -165,6 +280,7 @@ void count_weights(const GgufHeader& header, GgufModel& model) {
     ++of_type->tensors;
     of_type->bytes += tensor.bytes;
   }
+  if (model.types.empty()) return;  // all of them draft
   std::stable_sort(model.types.begin(), model.types.end(),
                    [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
   const auto type = parse_dtype(model.types.front().name);
@@ -223,17 +339,20 @@ std::uint64_t split_count(const GgufHeader& header) {
   return count == nullptr ? 1 : *count;
 }
 
-Result<GgufModel> gguf_model(const GgufHeader& header) {
-  const std::string arch = text_of(header, "general.architecture");
+Result<GgufModel> gguf_model(const GgufHeader& file) {
+  const std::string arch = text_of(file, "general.architecture");
   if (arch.empty()) return failure("the metadata key 'general.architecture' is missing");
-  if (header.tensors.empty()) return failure("it holds no tensors: a vocabulary alone is no model");
-  if (split_count(header) > 1) return failure("a part of a split model");
-  Keys keys(header, arch);
+  if (file.tensors.empty()) return failure("it holds no tensors: a vocabulary alone is no model");
+  if (split_count(file) > 1) return failure("a part of a split model");
+  Keys keys(file, arch);
   GgufModel model;
   ModelShape& s = model.shape;
-  s.name = text_of(header, "general.name");
+  s.name = text_of(file, "general.name");
   s.family = arch;
   s.layers = keys.size("block_count");
+  const std::uint32_t drafts = std::min(keys.size("nextn_predict_layers", 0), s.layers);
+  s.layers -= drafts;
+  const GgufHeader header = drafts > 0 ? without_drafts(file, s.layers) : file;
   s.hidden = keys.size("embedding_length");
   s.embedding_width = s.hidden;
   s.max_positions = keys.size("context_length");
@@ -241,7 +360,7 @@ Result<GgufModel> gguf_model(const GgufHeader& header) {
   s.tied_head = header.find("output.weight") == nullptr;
   s.head_bias = header.find("output.bias") != nullptr;
   set_attention(header, keys, s);
-  set_windows(keys, s);
+  set_windows(keys, model);
   set_position(header, keys, s);
   set_mlp(header, keys, s);
   set_norms(header, keys, s);
@@ -250,6 +369,8 @@ Result<GgufModel> gguf_model(const GgufHeader& header) {
   if (!keys.problem().empty()) return Failure{keys.problem()};
   const std::string problem = shape_problem(s);
   if (!problem.empty()) return failure("architecture '{}': {}", arch, problem);
+  model.keys = keys.read();
+  model.undescribed = undescribed_kinds(header);
   return model;
 }
 

@@ -191,7 +191,7 @@ TEST_CASE("predictions of a file's rows fit a page, say whether the value is ins
   CHECK(says(row_of["near"], " 80 %  "));
   CHECK(says(row_of["far"], " neither "));
   CHECK(says(row_of["none"], "no such model in the catalog"));
-  CHECK(says(ran.out, "intervals of 2 rows from gddr, vllm, step"));
+  CHECK(says(ran.out, "intervals of 2 rows from Ada (gddr), vllm, step"));
   // Programs get every column, whatever fits a page.
   const Ran csv = run_program("validate --format csv --rows " + folder.file("rows.csv"));
   CHECK(csv.out.starts_with("row_id,measured,predicted,low80,high80,low95,high95,unit,error,group,dominated_by,"

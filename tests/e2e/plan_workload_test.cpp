@@ -158,3 +158,31 @@ TEST_CASE("a GGUF file and a config.json of AWQ are planned with the bytes that 
   CHECK(run.code == 2);
   CHECK(run.err.find("quantised checkpoints are run in FP8 (E4M3)") != std::string::npos);
 }
+
+TEST_CASE("a GGUF file whose windows nothing names is counted without them, and plan and models show say so") {
+  const TemporaryFolder folder;
+  kvroof::test::GgufBytes file =
+      kvroof::test::llama_gguf({2, 256, 4, 2, 512, 1024, 4096}, 12, 256, 144, "of-next-year");
+  file.size("of-next-year.attention.sliding_window", 32);
+  std::string bytes = file.header();
+  bytes.resize(file.file_size());
+  std::ofstream(folder.file("tiny.gguf"), std::ios::binary) << bytes;
+  const std::string words = "which layers of 'of-next-year' slide over 32 tokens is not known";
+  const std::string work = " --device rtx-4090 --prompt 64 --output 16 --engine llama-cpp";
+  CHECK(has_note(plan("--model " + folder.file("tiny.gguf") + work), words));
+  const Ran shown = run_program("models show " + folder.file("tiny.gguf"));
+  CHECK(shown.out.find(words) != std::string::npos);
+  CHECK(json_of("models show " + folder.file("tiny.gguf"))[0]["unknown_windows"].get<std::string>().starts_with(words));
+}
+
+TEST_CASE("weights of a type that a board does not multiply are told from those whose rate is not known") {
+  const auto on = [](const std::string& device) {
+    return plan("--model llama-3.2-1b --engine vllm --prompt 64 --output 16 --dtype int8 --device " + device);
+  };
+  CHECK(has_note(on("v100-32g"), "weights in int8 on v100-32g: this hardware multiplies no such numbers"));
+  CHECK(has_note(on("rx-7900-xtx"), "no rate of such numbers is known for this hardware"));
+  for (const char* device : {"a10", "t4", "rtx-3090", "h100-nvl", "gb200", "mi300x", "tpu-v5e"}) {
+    INFO(device);
+    CHECK_FALSE(has_note(on(device), "such numbers"));
+  }
+}

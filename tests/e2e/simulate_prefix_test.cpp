@@ -79,6 +79,18 @@ TEST_CASE("prompts one by one find what earlier ones began with, as a trace says
   CHECK(first_token(host) - first_token(free) == Approx(12 * block / 64e9 * 1e3 / 3).epsilon(1e-6));
 }
 
+TEST_CASE("what a board with a Grace CPU finds on the host comes as fast as that CPU's memory, not as PCIe") {
+  const TemporaryFolder folder;
+  const double blocks = 12 * 512.0 * 2 * 32 * 8 * 128 * 2;  // as above
+  const std::string words = "--model llama-3-8b --engine vllm --cached-prompt trace " + trace_in(folder);
+  const auto later = [&](const std::string& device) {
+    const std::string on = words + "--device " + device + " --prefix-cache ";
+    return first_token(simulate(on + "0 --host-cache 10")["rows"][0]) - first_token(simulate(on + "free")["rows"][0]);
+  };
+  CHECK(later("gh200-96g") == Approx(blocks / 384e9 * 1e3 / 3).epsilon(1e-6));
+  CHECK(later("gh200-96g:host_gb_per_s=45") == Approx(blocks / 45e9 * 1e3 / 3).epsilon(1e-6));
+}
+
 TEST_CASE("under a policy that evicts from prompts nothing is found again, unless whole ones are kept beside") {
   const TemporaryFolder folder;
   const std::string words = kLlama + trace_in(folder) + "--cached-prompt trace --policy full,h2o,window --budget 0.5 ";
@@ -142,7 +154,7 @@ TEST_CASE("a way to the host is asked of the devices that have a cache alone") {
   CHECK(problem(apart + "0,1").find("how fast tpu-v5p reads") != std::string::npos);
   CHECK(problem(apart + "auto --ttft-ms 1000").find("how fast tpu-v5p reads") != std::string::npos);
   const std::string other = words + "--device h100-sxm --prefill-device tpu-v5p --prefill-replicas 1";
-  CHECK(problem(other).find("note: --prefill-device tpu-v5p:pcie_gb_per_s=32 says it") != std::string::npos);
+  CHECK(problem(other).find("note: --prefill-device tpu-v5p:host_gb_per_s=32 says it") != std::string::npos);
 }
 
 TEST_CASE("what a prefix cache found is in the table and in CSV, and only where there is one") {

@@ -60,16 +60,17 @@ struct GgufSizes {
   std::uint32_t layers = 2, hidden = 64, heads = 4, kv_heads = 2, ffn = 96, vocab = 50, context = 128;
 };
 
-// A model of the LLaMA architecture with an untied head: matrices of `type`, which stores `bytes` for `block` elements,
-// norms in f32.
-inline GgufBytes llama_gguf(const GgufSizes& s, std::uint32_t type, std::uint64_t block, std::uint64_t bytes) {
+// A model of the LLaMA architecture, by that name or another, with an untied head: matrices of `type`, which stores
+// `bytes` for `block` elements, norms in f32.
+inline GgufBytes llama_gguf(const GgufSizes& s, std::uint32_t type, std::uint64_t block, std::uint64_t bytes,
+                            const std::string& arch = "llama") {
   GgufBytes file;
-  file.word("general.architecture", "llama").word("general.name", "tiny");
-  file.size("llama.block_count", s.layers)
-      .size("llama.embedding_length", s.hidden)
-      .size("llama.context_length", s.context);
-  file.size("llama.feed_forward_length", s.ffn).size("llama.attention.head_count", s.heads);
-  file.size("llama.attention.head_count_kv", s.kv_heads).number("llama.attention.layer_norm_rms_epsilon", 1e-5F);
+  file.word("general.architecture", arch).word("general.name", "tiny");
+  file.size(arch + ".block_count", s.layers)
+      .size(arch + ".embedding_length", s.hidden)
+      .size(arch + ".context_length", s.context);
+  file.size(arch + ".feed_forward_length", s.ffn).size(arch + ".attention.head_count", s.heads);
+  file.size(arch + ".attention.head_count_kv", s.kv_heads).number(arch + ".attention.layer_norm_rms_epsilon", 1e-5F);
   const std::uint64_t kv = s.heads > 0 ? std::uint64_t{s.hidden} / s.heads * s.kv_heads : s.hidden;
   const auto matrix = [&](const std::string& name, std::uint64_t in, std::uint64_t out) {
     file.tensor(name, {in, out}, type, in * out / block * bytes);

@@ -169,6 +169,33 @@ TEST_CASE("rows of the same device come before those of its memory, and those be
   CHECK(table.factors({"gddr", "e", "step", "w", {}}).from == "step: 45 rows");
 }
 
+TEST_CASE("rows of a device's family of architectures come before those of other devices with its memory") {
+  std::vector<Residual> residuals;
+  const auto rows = [&](const char* device, const char* family, double score) {
+    for (int i = 0; i < 10; ++i) {
+      Residual row{{"hbm", "e", "step", device, {}}, std::string(device) + (i < 5 ? "a" : "b"), score};
+      row.kind.family = family;
+      residuals.push_back(row);
+    }
+  };
+  rows("x", "CDNA", 3);
+  rows("y", "CDNA", 3);
+  rows("z", "Hopper", 1);
+  const auto of = [&](const char* memory, const char* family) {
+    RowKind kind{memory, "e", "step", "new", {}};
+    kind.family = family;
+    return IntervalTable(residuals).factors(kind);
+  };
+  CHECK(of("hbm", "CDNA").from == "CDNA (hbm), e, step: 20 rows");
+  CHECK(of("hbm", "CDNA").factor80 == 3);
+  CHECK(of("hbm", "Hopper").from == "hbm, e, step: 30 rows");  // of one board
+  CHECK(of("hbm", "").from == "hbm, e, step: 30 rows");
+  CHECK(of("gddr", "CDNA").from == "step: 30 rows");
+  CHECK(architecture_family("CDNA4") == "CDNA");
+  CHECK(architecture_family("Hopper") == "Hopper");
+  CHECK(architecture_family("").empty());
+}
+
 TEST_CASE("rows of one board say how its engine does there, and nothing of the engine on other boards") {
   std::vector<Residual> residuals;
   const auto rows = [&](const char* engine, const char* device, double score) {

@@ -64,15 +64,34 @@ TEST_CASE("every catalog device has its file's name, complete achieved facts and
   }
 }
 
-TEST_CASE("FP8 is twice BF16 on Hopper, Ada, Blackwell, Gaudi 2 and CDNA from 3 on, and absent elsewhere") {
+TEST_CASE("FP8 is twice BF16 on Hopper, Ada, Blackwell, Gaudi 2 and CDNA from 3 on, as BF16 on Gaudi 3, no more") {
   for (const Device& d : all_devices()) {
     INFO(d.name);
     const std::set<std::string> with_fp8 = {"Hopper", "Ada", "Blackwell", "CDNA3", "CDNA4", "Gaudi2"};
-    if (with_fp8.count(d.architecture) > 0) {
+    if (d.name == "gaudi-3") {
+      CHECK(value(d, F::kPeakFp8Tflops) == value(d, F::kPeakBf16Tflops));
+    } else if (with_fp8.count(d.architecture) > 0) {
       CHECK(value(d, F::kPeakFp8Tflops) == Approx(2 * value(d, F::kPeakBf16Tflops)).epsilon(0.015));
     } else {
       CHECK_FALSE(d.fact(F::kPeakFp8Tflops).has_value());
     }
+  }
+}
+
+TEST_CASE("INT8 is twice 16 bits at full rate, four times GeForce's half of it, a fifteenth on Blackwell Ultra") {
+  for (const Device& d : all_devices()) {
+    INFO(d.name);
+    if (d.architecture == "Volta" || d.architecture == "RDNA3" || d.vendor == "Intel") {
+      CHECK_FALSE(d.fact(F::kPeakInt8Tops).has_value());  // Volta has none; of the others no rate is known
+      continue;
+    }
+    const bool ultra = d.name == "b300" || d.name == "gb300";
+    const double times = ultra                                          ? 1.0 / 15
+                         : d.title.find("GeForce") != std::string::npos ? 4
+                         : d.architecture == "CDNA2"                    ? 1
+                                                                        : 2;
+    const double half = std::max(value(d, F::kPeakBf16Tflops), value(d, F::kPeakFp16Tflops));
+    CHECK(value(d, F::kPeakInt8Tops) == Approx(times * half).epsilon(0.015));
   }
 }
 
