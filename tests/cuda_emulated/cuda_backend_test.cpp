@@ -11,7 +11,10 @@
 #include "kernels/cpu/reference_ops.hpp"
 #include "kernels/cuda/cuda.hpp"
 #include "kernels/cuda/emulator.hpp"
+#include "kernels/engine/elements.hpp"
+#include "kernels/engine/random_model.hpp"
 #include "kernels/engine/sampler.hpp"
+#include "sim/model/config_of_shape.hpp"
 #include "tests/catch.hpp"
 
 using namespace kvroof;
@@ -193,6 +196,18 @@ TEST_CASE("every family that the device runs moves the reference's bytes and giv
     ++ran;
   }
   CHECK(ran == 70);
+}
+
+TEST_CASE("states of Mamba-2 may have any number of heads: what a product loads at once stays aligned") {
+  ModelShape shape = model_named("granitemoehybrid-dense", DType::kF16).config.shape;
+  for (const std::uint32_t heads : {5U, 6U, 7U}) {
+    INFO(heads);
+    shape.state.heads = shape.state.key_heads = heads;
+    shape.state.key_dim = 8;
+    Model model = random_model(config_of_shape(shape), DType::kF16, heads);
+    make_elements(model);
+    check_alike(run_both(model, "full", 5, 3, 1));
+  }
 }
 
 // Rounding may decide otherwise where two scores are close; here they are not.
