@@ -60,7 +60,7 @@ std::byte* DeviceModel::room(std::size_t bytes) {
 void DeviceModel::place(const Weight& weight, std::byte* to) {
   if (weight.data.size() > 0) {
     copy_to_device(stream_, to, {weight.data.data(), weight.data.size()});
-  } else if (weight.stored.empty() && weight.type == DType::kF32) {  // what stays in 32 bits: biases of routers, numbers of a state's heads
+  } else if (weight.stored.empty() && weight.type == DType::kF32) {  // what stays in 32 bits
     Weight made;
     made.type = weight.type;
     made.rows = weight.rows;

@@ -33,7 +33,8 @@ Result<ModelConfig> parse_granitemoehybrid_config(std::string_view config_json) 
   fields.defaults(R"({"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
                       "num_attention_heads": 32, "max_position_embeddings": 2048, "rms_norm_eps": 1e-6,
                       "num_local_experts": 8, "num_experts_per_tok": 2, "shared_intermediate_size": 1024,
-                      "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_conv": 4, "bos_token_id": 1, "eos_token_id": 2})");
+                      "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_conv": 4,
+                      "bos_token_id": 1, "eos_token_id": 2})");
   ModelConfig config = read_decoder(fields, {.family = "granitemoehybrid"});
   read_granite_scales(fields, config);
   ModelShape& s = config.shape;
