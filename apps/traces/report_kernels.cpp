@@ -104,7 +104,7 @@ void print_without_bytes(const KernelReport& report) {
 // Where processes may share a GPU, each waits for the other's work, which is then no idle time.
 void print_unknown_gpus(const KernelReport& report) {
   if (report.without_gpu == 0) return;
-  say("the recording does not say which GPU its {} processes ran on: each is timed as if it had one of its own\n",
+  say("the recording does not say which GPU {} of its processes ran on: each is timed as if it had one of its own\n",
       report.without_gpu);
 }
 
