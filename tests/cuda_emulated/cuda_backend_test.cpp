@@ -206,7 +206,8 @@ TEST_CASE("states of Mamba-2 may have any number of heads: what a product loads 
     shape.state.key_dim = 8;
     Model model = random_model(config_of_shape(shape), DType::kF16, heads);
     make_elements(model);
-    check_alike(run_both(model, "full", 5, 3, 1));
+    const Pair pair = run_both(model, "full", 5, 3, 1);
+    CHECK(difference(pair.device, pair.host) <= 2e-2);
   }
 }
 
