@@ -330,7 +330,7 @@ std::string replay_csv(const ReplayAnswer& answer) {
   for (const ReplayPoint& p : answer.points) {
     const PolicySpec& spec = p.result->spec;
     const Quality* q = p.quality();
-    const Estimate* step = p.prediction ? &p.prediction->step : nullptr;
+    const std::optional<Prediction>& time = p.prediction;
     rows.add("point", spec.text());
     rows.add("policy", short_name(spec));
     rows.add("budget", limited(spec) ? spec.budget.text : "");
@@ -344,8 +344,8 @@ std::string replay_csv(const ReplayAnswer& answer) {
     rows.add("recall_worst1", q ? std::optional(q->recall_worst1) : std::nullopt);
     rows.add("position", p.position());
     rows.add("output_error", q ? q->output_error : std::nullopt);
-    rows.add_cells("step_ms", interval_json(step != nullptr ? std::optional(*step) : std::nullopt, 1e3));
-    rows.add("tokens_per_s", p.prediction ? std::optional(p.prediction->tokens_per_s.value) : std::nullopt);
+    rows.add_cells("step_ms", interval_json(time ? std::optional(time->step) : std::nullopt, 1e3));
+    rows.add_cells("tokens_per_s", interval_json(time ? std::optional(time->tokens_per_s) : std::nullopt, 1));
     rows.add("largest_batch", p.largest_batch);
     rows.add("limited_by", p.limited_by);
     rows.add("kv_type", std::string(name_of(p.kv)));

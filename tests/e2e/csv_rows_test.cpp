@@ -1,14 +1,18 @@
-// CSV and JSON of `kvroof plan`, `compare` and `simulate` say the same of a row.
+// CSV and JSON of `kvroof plan`, `compare`, `simulate` and `replay` say the same of a row.
 #include <nlohmann/json.hpp>
 
 #include "tests/catch.hpp"
 #include "tests/support/csv_rows.hpp"
 #include "tests/support/program_json.hpp"
+#include "tests/support/run_program.hpp"
 
 using kvroof::test::check_row;
 using kvroof::test::json_of;
+using kvroof::test::Ran;
 using kvroof::test::Row;
 using kvroof::test::rows_of;
+using kvroof::test::run_program;
+using kvroof::test::TemporaryFolder;
 using kvroof::test::unnest;
 using nlohmann::json;
 
@@ -75,6 +79,27 @@ TEST_CASE("every number of a CSV row of simulate is the JSON's of the same row")
         row["prefill"].erase(key);
       }
       check_row(rows[i], row);
+    }
+  }
+}
+
+TEST_CASE("a replay's CSV has the interval of a step's time and of the rate that JSON has") {
+  const TemporaryFolder folder;
+  const std::string run = folder.file("run.kvt");
+  const Ran ran = run_program("record --model " + std::string(KVROOF_SOURCE_DIR) +
+                              "/models/demo --ids \"5 17 9 30 41 8\" --max-tokens 4 --ignore-eos -o " + run);
+  REQUIRE(ran.code == 0);
+  const std::string words = "replay " + run + " --policy full --device h200,l40s --batch 1,4";
+  const json points = json_of(words)["points"];
+  const std::vector<Row> rows = rows_of(words);
+  REQUIRE(rows.size() == points.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    for (const std::string figure : {"step_ms", "tokens_per_s"}) {
+      const json& interval = points[i][figure + "_interval"];
+      CHECK(std::stod(rows[i].at(figure)) == Approx(interval["value"].get<double>()));
+      for (const char* end : {"low80", "high80", "low95", "high95"}) {
+        CHECK(std::stod(rows[i].at(figure + "_" + end)) == Approx(interval[end].get<double>()));
+      }
     }
   }
 }
