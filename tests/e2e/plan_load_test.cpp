@@ -132,14 +132,18 @@ TEST_CASE("the share of memory that an engine takes, and the types of its cache,
 }
 
 TEST_CASE("a batch beyond what the engine takes at once is told from one that memory does not hold") {
-  const std::string words = "plan --model llama-3.1-8b --device h100-sxm --engine vllm --prompt 2k --batch 32 ";
-  const std::string few = run_program(words + "--max-num-seqs 17").out;
-  CHECK(few.find("the engine takes at most 17 at once, fewer than 32") != std::string::npos);
-  CHECK(few.find("--max-num-seqs lets it take more") != std::string::npos);
-  CHECK(run_program(words + "--max-num-seqs 32").code == 0);
-  const std::string many =
-      run_program("plan --model llama-3.1-8b --device h100-sxm --engine vllm --prompt 16k --batch 64").out;
-  CHECK(many.find("64 sequences do not fit, at most ") != std::string::npos);
+  const std::string words = " --model llama-3.1-8b --device h100-sxm --engine vllm --batch 32 --prompt ";
+  const json few = plan(words + "2k --max-num-seqs 17", 3);
+  CHECK(few["answer"].get<std::string>().find("the engine takes at most 17 at once, fewer than 32") !=
+        std::string::npos);
+  CHECK(few["limited_by"] == "engine");
+  CHECK(run_program("plan" + words + "2k --max-num-seqs 17").out.find("--max-num-seqs lets it take more") !=
+        std::string::npos);
+  CHECK(plan(words + "2k --max-num-seqs 32")["fits"] == true);
+  // Memory holds fewer than the engine would take.
+  const json many = plan(words + "32k --max-num-seqs 17", 3);
+  CHECK(many["answer"].get<std::string>().find("32 sequences do not fit, at most ") != std::string::npos);
+  CHECK(many["limited_by"] == "capacity");
 }
 
 TEST_CASE("of types of the cache those are advised that the engine has") {

@@ -83,8 +83,9 @@ def check_numpy(program, models, folder):
             run(program, "inspect", trace, "--verify")
             check_same_replay(program, ours, trace, folder)
         written = tensors_of(again / "segments/00000.safetensors")
-        for name, array in joined.items():
-            assert np.array_equal(written[name], array), name
+        assert set(joined) - set(written) == {"x-kv-resident"}  # which the engine alone knows of a cache
+        for name in joined.keys() & written.keys():
+            assert np.array_equal(written[name], joined[name]), name
         # A flipped bit is found, as in our own.
         path = again / "segments/00000.safetensors"
         data = bytearray(path.read_bytes())
