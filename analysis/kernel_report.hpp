@@ -81,7 +81,7 @@ struct KernelReport {
   std::uint64_t policy_bytes = 0;
   std::uint64_t elapsed_ns = 0;  // from the first to the last work of each GPU, added up
   std::uint64_t idle_ns = 0, gaps = 0, longest_gap_ns = 0;  // of it with nothing running
-  // Processes of which the recording does not say which GPUs they had, where there are several: each counts as one with
+  // Processes of which the recording does not say which GPUs they had, where there are others: each counts as one with
   // GPUs of its own.
   std::uint64_t without_gpu = 0;
 };

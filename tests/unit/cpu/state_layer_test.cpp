@@ -13,39 +13,35 @@ namespace {
 constexpr std::uint32_t kHidden = 16, kHeads = 4, kKeyHeads = 2, kKeyDim = 6, kValueDim = 10, kWidth = 4;
 constexpr std::uint32_t kKeys = kKeyHeads * kKeyDim, kValues = kHeads * kValueDim, kChannels = 2 * kKeys + kValues;
 
-Model delta_model() {
+// With what both rules have; rows of `in` are q, k, v and gate, or C, B, x, gate and steps.
+Model matrix_model(StateKind kind, std::size_t rows_of_in, std::size_t normed) {
   Model model;
   ModelShape& shape = model.config.shape;
   shape.layers = 1;
   shape.hidden = kHidden;
-  shape.state = {StateKind::kGatedDelta, 1, kHeads, kKeyHeads, kKeyDim, kValueDim, kWidth, DType::kF32};
+  shape.state = {kind, 1, kHeads, kKeyHeads, kKeyDim, kValueDim, kWidth, DType::kF32};
   StateWeights& w = model.weights.layers.emplace_back().state;
-  w.in.matrix = random_weight(DType::kF32, 2 * kKeys + 2 * kValues, kHidden, 1);
-  w.rates.matrix = random_weight(DType::kF32, 2 * kHeads, kHidden, 2);
+  w.in.matrix = random_weight(DType::kF32, rows_of_in, kHidden, 1);
   w.taps = random_weight(DType::kF32, kChannels, kWidth, 3);
   w.decay = random_weight(DType::kF32, 1, kHeads, 4);
   w.rate_bias = random_weight(DType::kF32, 1, kHeads, 5);
-  w.norm.scale = random_weight(DType::kF32, 1, kValueDim, 6);
+  w.norm.scale = random_weight(DType::kF32, 1, normed, 6);
   w.out.matrix = random_weight(DType::kF32, kHidden, kValues, 7);
   return model;
 }
 
-// Rows of `in` are C, B, x, gate and steps; B and C are of two groups.
+Model delta_model() {
+  Model model = matrix_model(StateKind::kGatedDelta, 2 * kKeys + 2 * kValues, kValueDim);
+  model.weights.layers[0].state.rates.matrix = random_weight(DType::kF32, 2 * kHeads, kHidden, 2);
+  return model;
+}
+
+// B and C are of two groups.
 Model mamba_model() {
-  Model model;
-  ModelShape& shape = model.config.shape;
-  shape.layers = 1;
-  shape.hidden = kHidden;
-  shape.state = {StateKind::kMamba2, 1, kHeads, kKeyHeads, kKeyDim, kValueDim, kWidth, DType::kF32};
-  StateWeights& w = model.weights.layers.emplace_back().state;
-  w.in.matrix = random_weight(DType::kF32, 2 * kKeys + 2 * kValues + kHeads, kHidden, 1);
-  w.taps = random_weight(DType::kF32, kChannels, kWidth, 3);
+  Model model = matrix_model(StateKind::kMamba2, 2 * kKeys + 2 * kValues + kHeads, kValues);
+  StateWeights& w = model.weights.layers[0].state;
   w.taps_bias = random_weight(DType::kF32, 1, kChannels, 2);
-  w.decay = random_weight(DType::kF32, 1, kHeads, 4);
-  w.rate_bias = random_weight(DType::kF32, 1, kHeads, 5);
   w.skip = random_weight(DType::kF32, 1, kHeads, 8);
-  w.norm.scale = random_weight(DType::kF32, 1, kValues, 6);
-  w.out.matrix = random_weight(DType::kF32, kHidden, kValues, 7);
   return model;
 }
 
