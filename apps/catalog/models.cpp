@@ -188,6 +188,10 @@ std::string facts_text(const ModelShape& s, const Weights& weights, const std::s
       line("attention",
            s.latent() ? fmt::format("{} heads on one latent row of {} + {}", s.heads, s.latent_rank, s.latent_rope_dim)
                       : fmt::format("{} query heads on {} KV heads of {}", s.heads, s.kv_heads, s.head_dim));
+  if (s.index) {
+    text += line("index", fmt::format("{} tokens at most for a query, chosen by {} heads of {} in {} of {} layers",
+                                      s.index.tokens, s.index.heads, s.index.dim, s.index.layers, s.layers));
+  }
   if (s.state.layers > 0) {
     text += line("states", fmt::format("in {} of {} layers, in place of a cache: {} for a sequence of any length",
                                        s.state.layers, all, bytes_text(state_bytes(s, s.weight_type).value)));
@@ -220,6 +224,8 @@ void add_facts(Table& table, const ModelShape& s, const Weights& weights, const 
       {{"layers with a window", "windowed_layers"}, std::to_string(windowed_layers(s))},
       {{"window (tokens)", "window"}, windowed_layers(s) > 0 ? std::to_string(smallest_window(s)) : ""},
       {{"windows not known", "unknown_windows", false}, weights.unknown_windows},
+      {{"layers with an index", "index_layers"}, std::to_string(s.index.layers)},
+      {{"tokens a query reads at most", "index_tokens"}, s.index ? std::to_string(s.index.tokens) : ""},
       {{"layers with a state", "state_layers"}, std::to_string(s.state.layers)},
       {{"states of a sequence", "state_bytes"}, std::to_string(state_bytes(s, s.weight_type).value)},
       {{"experts", "experts"}, std::to_string(s.experts)},

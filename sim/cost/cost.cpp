@@ -210,11 +210,18 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
     reading_rows.spread = std::max(reading_rows.spread, 0.8 * (group - 1) / (group + 1));
   }
   rows_read += kv_share_ * engine_.cache_passes;
+  Rate attention_peak = attention_peak_;
+  if (shape_.index) {
+    reading_rows = of_chosen_rows(reading_rows, engine_.chosen_share);
+    attention_peak = of_chosen_rows(attention_peak, engine_.chosen_share);
+  }
   parts.add_roofline(CostTerm::kAttention, Limit::kKv, layers, attention_start_,
-                     rows_read * bytes(Cause::kKvRead) + kv_share_ * bytes(Cause::kKvWrite) + share_ * unfused,
+                     rows_read * (bytes(Cause::kKvRead) - static_cast<double>(traffic.index_bytes)) +
+                         kv_share_ * bytes(Cause::kKvWrite) + share_ * unfused,
                      reading_rows,
-                     share_ * traffic[KernelFamily::kAttention].value + operations_of(layers * heads_there),
-                     attention_peak_);
+                     head_share() * traffic[KernelFamily::kAttention].value + operations_of(layers * heads_there),
+                     attention_peak);
+  add_index(parts, traffic, false);
   add_states(parts, traffic, false);
   // Written by attention and read by the policy.
   const double observed = residency.needs_probabilities ? 2 * probabilities : 0;
@@ -250,20 +257,19 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
   const double attention_share = std::min(1.0, kPromptAttentionShare / matmul_fraction_);
   // A policy that looks at the probabilities of a prompt has q · k computed a second time.
   const double passes = residency.needs_probabilities ? 1.5 : 1;
-  // A latent row is longer than k and v of a head: (rank + rope) + rank to (nope + rope) + v (arXiv:2405.04434, 2.1.2).
-  const double of_heads =
-      shape_.latent() ? static_cast<double>(shape_.latent_nope_dim + shape_.latent_rope_dim + shape_.latent_v_dim) /
-                            (shape_.head_dim + shape_.v_head_dim)
-                      : 1;
-  const double expanded = engine_.expands_latent ? of_heads : 1;
+  const double of_heads = heads_beside_latent();
+  const bool chosen = chooses(residency.prompt);
+  const double expanded = engine_.expands_latent && !chosen ? of_heads : 1;
   // Logits and probabilities of 16 bits are each written and read once when attention is not fused.
   const double unfused = engine_.fused_attention ? 0
                                                  : 4.0 * 2 * layers * shape_.heads * static_cast<double>(tokens) *
                                                        static_cast<double>(residency.prompt);
+  Rate peak{attention_share * attention_peak_.value, kPrefillSpread};
+  if (chosen) peak = of_chosen_rows(peak, engine_.chosen_prompt_share);
   parts.add_roofline(CostTerm::kAttention, Limit::kKv, layers, attention_start_,
                      kv_share_ * bytes(Cause::kKvWrite) + share_ * unfused, attention_bandwidth_,
-                     share_ * passes * expanded * traffic[KernelFamily::kAttention].value,
-                     {attention_share * attention_peak_.value, kPrefillSpread});
+                     (chosen ? head_share() : share_) * passes * expanded * traffic[KernelFamily::kAttention].value, peak);
+  if (chosen) add_index(parts, traffic, true);
   add_states(parts, traffic, true);
   const double compaction = kv_share_ * bytes(Cause::kCompaction);
   if (compaction > 0) {

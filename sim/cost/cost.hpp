@@ -265,6 +265,23 @@ class CostModel {
   [[nodiscard]] KvBytes allocated(const ResidencySummary& residency) const;
   [[nodiscard]] KvBytes allocated_for_tokens(const ResidencySummary& residency) const;
   [[nodiscard]] double walked_columns() const;
+  // cost_index.cpp: where an index chooses the tokens that queries read.
+  void set_index(const Device& device);
+  void add_index(Parts& parts, const StepTraffic& traffic, bool prompts) const;
+  // What attention reaches of this rate where it reads chosen rows.
+  static Rate of_chosen_rows(Rate rate, double share);
+  // What attention computes on this device, of what all compute.
+  [[nodiscard]] double head_share() const;
+  // Whether queries of a prompt read the tokens that the index chose.
+  [[nodiscard]] bool chooses(std::uint32_t prompt) const {
+    return shape_.index && (prompt > shape_.index.tokens || !engine_.short_prompts_whole);
+  }
+  // A latent row is longer than k and v of a head: (rank + rope) + rank to (nope + rope) + v (arXiv:2405.04434, 2.1.2).
+  [[nodiscard]] double heads_beside_latent() const {
+    return shape_.latent() ? static_cast<double>(shape_.latent_nope_dim + shape_.latent_rope_dim + shape_.latent_v_dim) /
+                                 (shape_.head_dim + shape_.v_head_dim)
+                           : 1;
+  }
   // cost_states.cpp: of layers without a cache.
   void add_states(Parts& parts, const StepTraffic& traffic, bool prompts) const;
   [[nodiscard]] Rate state_bandwidth() const;
@@ -299,6 +316,8 @@ class CostModel {
   Rate linear_bandwidth_, attention_bandwidth_;                             // bytes/s that kernels reach
   Rate linear_peak_, attention_peak_, policy_peak_;                         // operations/s that kernels reach
   Rate linear_start_, attention_start_, elementwise_start_, kernel_start_;  // seconds
+  Rate index_peak_ = {1, 0};   // operations/s of the products of an index
+  double index_score_ = 0;     // seconds of one score of a prompt, beside its products
   Rate attention_call_, attention_cold_;                                    // seconds, of a call by itself
   Rate hop_start_, hop_bandwidth_;   // of a hand-over between stages
   Rate sum_start_, link_bandwidth_;  // of a sum over devices that share a layer

@@ -110,8 +110,9 @@ Estimate CostModel::drafting(const ResidencySummary& residency, std::uint64_t ba
 
 double CostModel::draft_cache_bytes(double tokens) const {
   if (!draft_) return 0;
-  return draft_->kv_share_ * rows_seen(draft_->shape_, tokens) *
-         static_cast<double>(row_bytes(draft_->shape_, draft_->types_.kv));
+  const double row = static_cast<double>(held_bytes(draft_->shape_, draft_->types_.kv, draft_->shape_.layers).total()) /
+                     draft_->shape_.layers;
+  return draft_->kv_share_ * rows_seen(draft_->shape_, tokens) * row;
 }
 
 }  // namespace kvroof

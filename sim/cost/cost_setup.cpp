@@ -103,6 +103,7 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
   set_reading(device);
   set_products(device);
   set_attention(device);
+  set_index(device);
   elementwise_start_ = rate(device, F::kElementwiseUs, 1e-6);
   set_links(device);
   set_exchange(device);

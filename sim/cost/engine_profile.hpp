@@ -35,6 +35,11 @@ struct EngineProfile {
   bool reads_by_query_head = false;       // decode attention passes rows that heads share once for each of them
   bool shared_with_routed = false;        // shared experts are one more in the call of the routed ones
   bool expands_latent = false;            // prompts multiply k and v of each head, made from the latent, not the latent
+  // Where an index chooses tokens: what attention to them reaches of what it does where rows follow each other, of
+  // decode steps and of prompts; whether prompts no longer than what a query may read are attended to whole.
+  double chosen_share = 0.5, chosen_prompt_share = 0.75;
+  bool short_prompts_whole = false;
+  double index_us = 0;                    // a layer that chooses takes longer by so much
   bool prompts_first = false;             // a server computes all prompts that wait before answers go on
   bool admits_by_prompt = false;          // a request has its place once its prompt fits, until answers do not
   bool prompts_together = false;          // the prompts of a batch are computed as one

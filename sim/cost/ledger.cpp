@@ -30,8 +30,8 @@ KvBytes CostModel::allocated(const ResidencySummary& residency) const {
   const u64 drafted = u64{residency.storage_heads} * residency.layers * (step_tokens().passed - 1);
   KvBytes bytes = allocated_for_tokens(residency);
   if (drafted == 0) return bytes;
-  const u64 row = row_bytes(shape_, types_.kv.rows());
-  bytes += types_.kv.by_age() ? KvBytes{0, 0, row * drafted} : kv_row(shape_, types_.kv) * drafted;
+  const u64 rows = held_bytes(shape_, types_.kv.rows(), drafted).total();
+  bytes += types_.kv.by_age() ? KvBytes{0, 0, rows} : held_bytes(shape_, types_.kv, drafted);
   return bytes;
 }
 
@@ -70,7 +70,8 @@ MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t 
   if (engine_.prompts_together) prefill = sequences * (prompt * live + shape_.vocab);
   m.activations = bytes_of(engine_.activation_bytes * std::max(decode, prefill));
   // A prompt lies in a buffer of its own before it is packed or, with a residual window, quantised.
-  const auto row = static_cast<double>(row_bytes(shape_, kv.by_age() ? KvType(kv.rows()) : kv));
+  const auto row = static_cast<double>(held_bytes(shape_, kv.by_age() ? KvType(kv.rows()) : kv, shape_.layers).total()) /
+                   shape_.layers;
   const bool buffered = residency.evicts || kv.by_age();
   const double whole = engine_.evicts_after_prompt ? held * static_cast<double>(residency.prefill.written)
                                                    : kv_share_ * static_cast<double>(residency.layer_prompt_rows);

@@ -28,6 +28,7 @@ ModelShape last_layer(const ModelShape& target) {
   s.mlp_layers = 0;
   s.dense_layers = 0;
   s.layer_windows.clear();
+  if (s.index) s.index.layers = 1;
   s.embedding_width = s.hidden;
   s.position_rows = 0;
   s.embedding_norm = false;
@@ -40,6 +41,7 @@ ModelShape dense_layer(const ModelShape& target) {
   s.ffn = static_cast<std::uint32_t>(widest_mlp(target));
   s.experts = s.experts_per_token = s.expert_ffn = s.shared_expert_ffn = s.expert_width = 0;
   s.shared_expert_gate = false;
+  s.index = {};
   return s;
 }
 

@@ -169,7 +169,9 @@ WeightFormat format_in(const ModelShape& shape, WeightFormat format, double besi
   }
   if (shape.experts == 0) format.layer_bits = std::min(format.layer_bits, format.expert_bits);
   if (format.plain_latent && shape.latent()) {
-    const double plain = shape.layers * latent_parameters(shape) / beside_experts(shape);
+    const double index = shape.index.layers * static_cast<double>(shape.index.parameters(shape.hidden,
+                                                                                          shape.latent_q_rank));
+    const double plain = (shape.layers * latent_parameters(shape) + index) / beside_experts(shape);
     format.layer_bits = format.expert_bits + plain * (16 - format.expert_bits);
   }
   return format;

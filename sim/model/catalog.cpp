@@ -99,6 +99,10 @@ void visit_fields(Shape& s, Visitor&& visit) {
   visit("latent_nope_dim", s.latent_nope_dim);
   visit("latent_rope_dim", s.latent_rope_dim);
   visit("latent_v_dim", s.latent_v_dim);
+  visit("index_heads", s.index.heads);
+  visit("index_dim", s.index.dim);
+  visit("index_tokens", s.index.tokens);
+  visit("index_layers", s.index.layers);
   visit("weight_type", s.weight_type);
 }
 

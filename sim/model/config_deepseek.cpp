@@ -1,11 +1,39 @@
 #include "sim/model/config_deepseek.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace kvroof {
 namespace {
 
 constexpr std::uint32_t kMostLatent = 1U << 16;
+
+// A letter for each layer, or a list: "FSSS", ["full", "shared", …].
+std::vector<std::string> index_kinds(ConfigFields& fields) {
+  const std::string_view key = fields.named({"indexer_types", "index_topk_pattern"});
+  if (!fields.is_text(key)) return fields.texts(key);
+  std::vector<std::string> kinds;
+  for (const char letter : fields.text(key, "")) kinds.push_back(letter == 'F' ? "full" : "shared");
+  return kinds;
+}
+
+// Layers that choose themselves. A schedule counts from its offset: each `freq`-th layer from there, and all before it.
+std::uint32_t index_layers(ConfigFields& fields, std::uint32_t layers) {
+  const std::vector<std::string> kinds = index_kinds(fields);
+  if (!kinds.empty()) {
+    if (kinds.size() != layers || kinds.front() != "full") {
+      fields.fail(fmt::format("of {} layers {} are said to choose tokens or to share the choice, expected each, and the "
+                              "first to choose",
+                              layers, kinds.size()));
+    }
+    return static_cast<std::uint32_t>(std::ranges::count(kinds, "full"));
+  }
+  const std::uint32_t every = std::max(fields.count("index_topk_freq", 1), 1U);
+  const std::uint32_t offset = fields.count("index_skip_topk_offset", 2);
+  std::uint32_t choosing = 0;
+  for (std::uint32_t i = 0; i < layers; ++i) choosing += i + 1 <= offset || (i + 1 - offset) % every == 0 ? 1 : 0;
+  return choosing;
+}
 
 }  // namespace
 
@@ -75,14 +103,35 @@ void read_sigmoid_routing(ConfigFields& fields, ModelConfig& config) {
   }
 }
 
-ModelConfig read_deepseek_v3(ConfigFields& fields) {
+ModelConfig read_deepseek_v3(ConfigFields& fields, std::string_view family) {
   const RotaryStyle rotary =
       fields.flag("rope_interleave", true) ? RotaryStyle::kAdjacentPairs : RotaryStyle::kHalfSplit;
   ModelConfig config =
-      read_decoder(fields, {.family = "deepseek_v3", .head_dim = "qk_rope_head_dim", .rotary = rotary});
+      read_decoder(fields, {.family = family, .head_dim = "qk_rope_head_dim", .rotary = rotary});
   read_latent(fields, config);
   read_sigmoid_experts(fields, config);
   return config;
+}
+
+std::uint32_t read_dense_layers(ConfigFields& fields, std::uint32_t layers, std::uint32_t otherwise) {
+  const std::vector<std::string> types = fields.texts("mlp_layer_types");
+  if (types.empty()) return otherwise;
+  const auto first_sparse = std::ranges::find(types, "sparse");
+  const bool leading = std::all_of(types.begin(), first_sparse, [](const auto& type) { return type == "dense"; }) &&
+                       std::all_of(first_sparse, types.end(), [](const auto& type) { return type == "sparse"; });
+  if (types.size() != layers || !leading) {
+    fields.refuse("mlp_layer_types", "only dense layers before sparse ones are supported, one entry for each layer");
+  }
+  return static_cast<std::uint32_t>(first_sparse - types.begin());
+}
+
+void read_index(ConfigFields& fields, ModelConfig& config) {
+  constexpr std::uint32_t kMost = 1U << 12;
+  TokenIndex& index = config.shape.index;
+  index.heads = fields.size("index_n_heads", {}, kMost);
+  index.dim = fields.size("index_head_dim", {}, kMost);
+  index.tokens = fields.size("index_topk", {}, 1U << 30);
+  index.layers = index_layers(fields, config.shape.layers);
 }
 
 }  // namespace kvroof

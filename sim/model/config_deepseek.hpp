@@ -22,7 +22,15 @@ void read_sigmoid_experts(ConfigFields& fields, ModelConfig& config);
 // How they are chosen alone.
 void read_sigmoid_routing(ConfigFields& fields, ModelConfig& config);
 
-// A whole DeepSeek-V3, under its tensor names, but for finish_config(): latent attention and those experts.
-ModelConfig read_deepseek_v3(ConfigFields& fields);
+// A whole DeepSeek-V3, under its tensor names, but for finish_config(): latent attention and those experts. `family` is
+// that of its tensors' names.
+ModelConfig read_deepseek_v3(ConfigFields& fields, std::string_view family = "deepseek_v3");
+
+// Of mlp_layer_types those that are dense, which come first; without it `otherwise`.
+std::uint32_t read_dense_layers(ConfigFields& fields, std::uint32_t layers, std::uint32_t otherwise);
+
+// The index of sparse attention (DeepSeek-V3.2, arXiv:2512.02556): index_n_heads, index_head_dim, index_topk; and the
+// layers that have one (indexer_types, index_topk_pattern, index_topk_freq; arXiv:2603.12201), all where nothing says.
+void read_index(ConfigFields& fields, ModelConfig& config);
 
 }  // namespace kvroof

@@ -26,6 +26,7 @@ void leave_layers_unturned(ModelConfig& config) {
 }
 
 std::string not_built(const ModelShape& shape) {
+  if (shape.index) return "attention to the tokens that an index chooses";
   switch (shape.state.kind) {
     case StateKind::kNone:
     case StateKind::kMamba2:

@@ -12,6 +12,7 @@ Result<ModelConfig> parse_cohere_config(std::string_view config_json);
 Result<ModelConfig> parse_cohere2_config(std::string_view config_json);
 Result<ModelConfig> parse_cwm_config(std::string_view config_json);
 Result<ModelConfig> parse_deepseek_v2_config(std::string_view config_json);
+Result<ModelConfig> parse_deepseek_v32_config(std::string_view config_json);
 Result<ModelConfig> parse_deepseek_v3_config(std::string_view config_json);
 Result<ModelConfig> parse_dots1_config(std::string_view config_json);
 Result<ModelConfig> parse_ernie4_5_config(std::string_view config_json);
@@ -24,6 +25,7 @@ Result<ModelConfig> parse_glm_config(std::string_view config_json);
 Result<ModelConfig> parse_glm4_config(std::string_view config_json);
 Result<ModelConfig> parse_glm4_moe_config(std::string_view config_json);
 Result<ModelConfig> parse_glm4_moe_lite_config(std::string_view config_json);
+Result<ModelConfig> parse_glm_moe_dsa_config(std::string_view config_json);
 // GPT-2 and Cerebras-GPT.
 Result<ModelConfig> parse_gpt2_config(std::string_view config_json);
 // GPT-NeoX and Pythia.

@@ -67,6 +67,7 @@ u64 routed_parameters(const ModelShape& s) {
 u64 layers_parameters(const ModelShape& s) {
   const u64 experts = s.expert_layers(), dense = s.mlps() - experts;
   u64 total = s.layers * attention_parameters(s) + s.state.layers * state_parameters(s.state, s.hidden);
+  total += s.index.layers * s.index.parameters(s.hidden, s.latent_q_rank);
   total += u64{s.norms_per_layer} * (s.mixers() + s.mlps()) / 2 * norm_parameters(s);
   if (dense > 0) total += dense * mlp_parameters(s, s.ffn, s.hidden);
   if (experts > 0) total += experts * beside_routed_parameters(s) + routed_parameters(s);
@@ -117,7 +118,7 @@ KvBytes head_row(const ModelShape& s, KvType type) {
 }  // namespace
 
 Bytes kv_bytes_per_token(const ModelShape& s, KvType type) {
-  return Bytes(u64{s.layers} * s.kv_heads * head_row(s, type).total());
+  return Bytes(u64{s.layers} * s.kv_heads * head_row(s, type).total() + s.index.layers * s.index.key().total());
 }
 
 Bytes kv_bytes(const ModelShape& s, KvType type, u64 tokens) {
@@ -127,7 +128,7 @@ Bytes kv_bytes(const ModelShape& s, KvType type, u64 tokens) {
     bytes += type.by_age() ? aged_bytes(type, s.head_dim, s.row_width() - s.head_dim, kivi_rows(tokens, rows)).total()
                            : rows * head_row(s, type).total();
   }
-  return Bytes(bytes * s.kv_heads);
+  return Bytes(bytes * s.kv_heads + tokens * s.index.layers * s.index.key().total());
 }
 
 Bytes state_bytes(const ModelShape& s, DType weights) {
@@ -161,6 +162,7 @@ std::string layout_problem(const ModelShape& s) {
     return fmt::format("{} experts of size {}, {} a token: expected at most 65536 experts and 1 to all of them a token",
                        s.experts, s.expert_ffn, s.experts_per_token);
   }
+  if (std::string problem = index_problem(s.index, s.layers, s.latent_q_rank); !problem.empty()) return problem;
   if (!s.latent()) return {};
   for (const std::uint32_t size : {s.latent_rank, s.latent_nope_dim, s.latent_rope_dim, s.latent_v_dim}) {
     if (size == 0 || size > 1U << 16) return fmt::format("a latent size is {}, expected 1 to 65536", size);

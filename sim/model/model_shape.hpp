@@ -12,6 +12,7 @@
 #include "sim/core/error.hpp"
 #include "sim/core/units.hpp"
 #include "sim/model/state_layers.hpp"
+#include "sim/model/token_index.hpp"
 
 namespace kvroof {
 
@@ -79,6 +80,7 @@ struct ModelShape {
   std::uint32_t latent_nope_dim = 0;  // of a query head, without rotation
   std::uint32_t latent_rope_dim = 0;  // of a query head, rotated
   std::uint32_t latent_v_dim = 0;     // of a head's output before the output projection
+  TokenIndex index;                   // by which queries choose the tokens that they read
   DType weight_type = DType::kBF16;  // as stored in the checkpoint
 
   [[nodiscard]] std::uint32_t group() const { return heads / kv_heads; }
@@ -109,7 +111,7 @@ std::uint64_t parameter_count(const ModelShape& shape);
 std::uint64_t active_parameters(const ModelShape& shape);
 // Weights in `type`, but for what stays in 32 bits; tied head once.
 Bytes weight_bytes(const ModelShape& shape, DType type);
-// k and v of one token in all layers; with a residual window, once it has left the window.
+// k and v of one token in all layers, and its keys in their index; with a residual window, once it has left the window.
 Bytes kv_bytes_per_token(const ModelShape& shape, KvType type);
 // The cache of one sequence of `tokens` tokens: a layer with a window holds no more than its window.
 Bytes kv_bytes(const ModelShape& shape, KvType type, std::uint64_t tokens);

@@ -62,13 +62,13 @@ u64 state_operations(const StateLayers& s, u64 hidden) {
 }
 
 std::string state_problem(const StateLayers& s) {
-  constexpr std::uint32_t kMostLayers = 1U << 12, kMost = 1U << 16, kWide = 1U << 20;
+  constexpr std::uint32_t kMostHeld = 1U << 12, kMost = 1U << 16, kWide = 1U << 20;
   const bool sized = s.heads > 0 || s.key_heads > 0 || s.key_dim > 0 || s.value_dim > 0;
   if (s.kind == StateKind::kNone) {
     return s.layers == 0 && !sized ? "" : "state_kind is missing, but other fields of states are there";
   }
-  if (s.layers == 0 || s.layers > kMostLayers) {
-    return fmt::format("state_layers is {}, expected 1 to {}", s.layers, kMostLayers);
+  if (s.layers == 0 || s.layers > kMostHeld) {
+    return fmt::format("state_layers is {}, expected 1 to {}", s.layers, kMostHeld);
   }
   if (s.convolution > 64) return fmt::format("state_convolution is {}, expected at most 64", s.convolution);
   if (s.kind == StateKind::kShortConvolution) {

@@ -223,6 +223,7 @@ Residency without_cells(const Residency& from, const ModelShape& from_shape, con
   out.sequence = from.sequence;
   out.state_bytes_per_row = from.state_bytes_per_row;
   out.needs_probabilities = from.needs_probabilities;
+  out.index_tokens = to.index.tokens;
   out.prompt = lengths.prompt;
   out.steps = lengths.output;
   out.layers = layers;
@@ -231,6 +232,12 @@ Residency without_cells(const Residency& from, const ModelShape& from_shape, con
   out.kv_heads = to.kv_heads;
   out.cells.resize((std::size_t{lengths.output} + 1) * layers);
   return out;
+}
+
+// Where an index chooses what queries read: `shown` rows compete, and at most `most` are read.
+void choose(LayerCounts& c, u64 shown, u64 most) {
+  c.indexed = shown;
+  c.attended = std::min(c.attended, most);
 }
 
 // What the layers of a projection share.
@@ -262,12 +269,16 @@ void fill_layer(const Residency& from, std::uint32_t source, const Growth& growt
   const auto recorded_at = [&](std::uint32_t s) { return Held{0, u64{from.prompt} + s, from.storage_heads}; };
   const auto held_at = [&](std::uint32_t s) { return Held{0, u64{out.prompt} + s, out.storage_heads}; };
   project_ages(out.at(0, cell), from.at(0, source), recorded_at(0), held_at(0), true);
+  const u64 heads = out.storage_heads;
+  const auto prompt_rows = [&](std::uint32_t seen) { return heads * prefill_rows_read(out.prompt, 1, seen); };
+  if (out.index_tokens > 0) choose(out.at(0, cell), prompt_rows(window), prompt_rows(out.index_tokens));
   for (std::uint32_t step = 1; step <= out.steps; ++step) {
     const std::uint32_t s = moved.recorded_step(step, out.steps);
     LayerCounts& c = out.at(step, cell);
     const double read_growth = growth.reads ? to.read_growth(from.prompt, s, step) : 0;
     c = decode_counts(from.at(s, source), from.at(s - 1, source).resident, occupancy.rows(step - 1, to),
                       occupancy.rows(step, to), read_growth, to);
+    if (out.index_tokens > 0) choose(c, c.allocated, heads * out.index_tokens);
     c.moved = moved.at(step, occupancy, to);
     project_ages(c, from.at(s, source), recorded_at(s), held_at(step), false);
   }

@@ -13,7 +13,9 @@ using u64 = std::uint64_t;
 LayerCounts step_after_prompt(const Residency& r, std::uint32_t layer) {
   const LayerCounts& prompt = r.at(0, layer);
   LayerCounts next;
-  next.attended = r.within_window(layer, prompt.resident + r.storage_heads);
+  const u64 shown = r.within_window(layer, prompt.resident + r.storage_heads);
+  next.attended = r.chosen(shown);
+  next.indexed = r.index_tokens > 0 ? shown : 0;
   next.written = r.storage_heads;
   next.resident = prompt.resident;
   next.attended_aged = next.resident_aged = prompt.resident_aged;
@@ -137,7 +139,9 @@ ResidencySummary SummarySum::mean() const {
 }
 
 // Full attention in layers of one window (0: none), which hold together what one layer of all their heads would.
-static Residency full_attention(u64 heads, std::uint32_t window, std::uint32_t prompt, std::uint32_t output) {
+// `chosen`: tokens that a query reads at most where an index chooses them (0: there is none).
+static Residency full_attention(u64 heads, std::uint32_t window, std::uint32_t chosen, std::uint32_t prompt,
+                                std::uint32_t output) {
   const auto seen = [&](u64 tokens) { return window == 0 ? tokens : std::min<u64>(tokens, window); };
   Residency layer;
   layer.prompt = prompt;
@@ -145,9 +149,12 @@ static Residency full_attention(u64 heads, std::uint32_t window, std::uint32_t p
   layer.layers = 1;
   layer.storage_heads = layer.kv_heads = static_cast<std::uint32_t>(heads);
   layer.layer_windows = {window};
+  layer.index_tokens = chosen;
   layer.cells.resize(std::size_t{output} + 1);
   LayerCounts& first = layer.at(0, 0);
-  first.attended = heads * prefill_rows_read(prompt, 1, window);
+  const u64 shown = heads * prefill_rows_read(prompt, 1, window);
+  first.attended = std::min(shown, heads * prefill_rows_read(prompt, 1, chosen));
+  first.indexed = chosen > 0 ? shown : 0;
   first.written = heads * prompt;
   first.resident = first.allocated = heads * seen(prompt);
   set_full_ages(first, heads, prompt, seen(prompt), 0);
@@ -155,7 +162,9 @@ static Residency full_attention(u64 heads, std::uint32_t window, std::uint32_t p
   for (std::uint32_t step = 1; step <= output; ++step) {
     LayerCounts& c = layer.at(step, 0);
     const u64 tokens = u64{prompt} + step;
-    c.attended = c.resident = c.allocated = heads * seen(tokens);
+    c.resident = c.allocated = heads * seen(tokens);
+    c.attended = layer.chosen(c.resident);
+    c.indexed = chosen > 0 ? c.resident : 0;
     c.allocated_paged = heads * in_pages(seen(tokens));
     c.written = heads;
     set_full_ages(c, heads, tokens, seen(tokens), seen(tokens - 1));
@@ -168,7 +177,7 @@ ResidencySummary full_attention_summary(const ModelShape& shape, std::uint32_t p
   for (std::uint32_t layer = 0; layer < shape.layers; ++layer) ++layers_of_window[shape.window(layer)];
   SummarySum of_windows;
   for (const auto& [window, layers] : layers_of_window) {
-    of_windows.add(summarise(full_attention(u64{shape.kv_heads} * layers, window, prompt, output)));
+    of_windows.add(summarise(full_attention(u64{shape.kv_heads} * layers, window, shape.index.tokens, prompt, output)));
   }
   of_windows.end_sequence(prompt, output, shape.layers);
   ResidencySummary sum = of_windows.mean();
@@ -178,14 +187,19 @@ ResidencySummary full_attention_summary(const ModelShape& shape, std::uint32_t p
 }
 
 // What all decode steps of one sequence move and do in the cache, as one call. The later queries of a step also meet
-// the rows of those before them.
+// the rows of those before them. Where an index chooses, each query reads rows of its own.
 static StepTraffic traffic_of_all_steps(const ModelShape& shape, TrafficTypes types, const ResidencySummary& summary,
                                         StepTokens tokens) {
   const u64 passed = tokens.passed, more = passed - 1;
   StepWork work{0, 0, summary.storage_heads, summary.decode};
   LayerCounts& rows = work.rows;
   work.rows_read = rows.attended + more * rows.written;
+  work.keys_read = rows.indexed > 0 ? rows.indexed + more * rows.written : 0;
   rows.attended = passed * rows.attended + passed * more / 2 * rows.written;
+  if (rows.indexed > 0) {
+    work.rows_read = rows.attended;
+    rows.indexed = passed * rows.indexed + passed * more / 2 * rows.written;
+  }
   if (rows.attended_aged != AgedRows{}) {
     rows.attended_aged.keys16 += more * rows.written;
     rows.attended_aged.values16 += more * rows.written;
@@ -209,6 +223,8 @@ StepTraffic mean_decode_traffic(const ModelShape& shape, TrafficTypes types, con
   for (const Cause cause : {Cause::kKvRead, Cause::kKvWrite, Cause::kCompaction, Cause::kScores}) {
     mean.bytes.add(cause, scaled(all.bytes[cause], factor));
   }
+  mean.index_bytes = scaled(all.index_bytes, factor);
+  mean.index_flops = Flops(factor * all.index_flops.value);
   mean.kv_read.scales = scaled(all.kv_read.scales, factor);
   mean.kv_read.residual = scaled(all.kv_read.residual, factor);
   // The parts make up the total: elements, of which there are most, take what rounding leaves.

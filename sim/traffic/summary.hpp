@@ -50,8 +50,9 @@ struct ResidencySummary {
   }
   // What a sequence must have room for while decoding; `paged`: in whole pages of each head.
   [[nodiscard]] KvBytes allocated_bytes(const ModelShape& shape, KvType kv, bool paged) const {
-    return kv.by_age() ? aged_bytes(kv, shape.head_dim, stored_v_width(shape), peak_aged)
-                       : kv_row(shape, kv) * (paged ? peak_paged_rows : peak_rows);
+    const std::uint64_t rows = paged ? peak_paged_rows : peak_rows;
+    if (!kv.by_age()) return held_bytes(shape, kv, rows);
+    return aged_bytes(kv, shape.head_dim, stored_v_width(shape), peak_aged) + shape.index.keys(rows, shape.layers);
   }
 
  private:

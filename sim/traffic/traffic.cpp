@@ -88,6 +88,18 @@ void add_latent_attention(Elements& e, const ModelShape& s) {
   e.add_linear(u64{s.heads} * s.latent_v_dim, s.hidden);
 }
 
+// One token in a layer that chooses: the products of its query, its key and a weight for each head; norm and rotation.
+Elements index_elements(const ModelShape& s) {
+  Elements e;
+  if (!s.index) return e;
+  const u64 query = u64{s.index.heads} * s.index.dim;
+  e.add_linear(s.latent_q_rank, query);
+  e.add_linear(s.hidden, s.index.dim);
+  e.add_linear(s.hidden, s.index.heads);
+  e.moved += 2 * u64{s.index.dim} + 2 * (query + s.index.dim);
+  return e;
+}
+
 void add_attention(Elements& e, const ModelShape& s) {
   const u64 q = u64{s.heads} * s.head_dim;
   const u64 k = u64{s.kv_heads} * s.head_dim;
@@ -149,6 +161,7 @@ Elements token_elements(const ModelShape& s) {
   e.moved = s.embedding_width + (s.embedding_norm ? 2 * u64{s.hidden} : 0);
   if (s.embedding_width != s.hidden) e.add_linear(s.embedding_width, s.hidden);
   e.add(attention_elements(s), s.layers);
+  e.add(index_elements(s), s.index.layers);
   if (s.state.layers > 0) e.add(state_layer_elements(s), s.state.layers);
   const u64 parts = u64{s.mixers()} + s.mlps();  // each with a half of the norms, and a residual
   e.moved += parts * (s.norms_per_layer + 3) * s.hidden;
@@ -196,16 +209,20 @@ void add_cache_bytes(StepTraffic& t, const ModelShape& s, KvType kv, const StepW
   if (!kv.by_age()) {
     const KvBytes row = kv_row(s, kv);
     t.kv_read = row * rows_read;
-    t.bytes.add(Cause::kKvWrite, rows.written * row.total());
-    t.bytes.add(Cause::kCompaction, 2 * rows.moved * row.total());
+    t.bytes.add(Cause::kKvWrite, held_bytes(s, kv, rows.written).total());
+    t.bytes.add(Cause::kCompaction, 2 * held_bytes(s, kv, rows.moved).total());
   } else {
     // Every row is written in float16 first, and a prompt is attended to so.
     const u64 plain = row_bytes(s, kv.rows());
     t.kv_read = rows.attended_aged == AgedRows{} ? KvBytes{0, 0, rows_read * plain}
                                                  : aged_bytes(kv, s.head_dim, stored_v_width(s), rows.attended_aged);
-    t.bytes.add(Cause::kKvWrite, rows.written * plain);
+    t.bytes.add(Cause::kKvWrite, rows.written * plain + s.index.keys(rows.written, s.layers).total());
     t.bytes.add(Cause::kCompaction, aged_bytes(kv, s.head_dim, stored_v_width(s), rows.converted).total());
   }
+  const KvBytes keys = s.index.keys(work.keys_read > 0 ? work.keys_read : rows.indexed, s.layers);
+  t.index_bytes = keys.total();
+  t.index_flops = Flops(static_cast<double>(rows.indexed) * s.index.layers / s.layers * s.index.operations());
+  t.kv_read += keys;
   t.bytes.add(Cause::kKvRead, t.kv_read.total());
 }
 
@@ -213,9 +230,13 @@ void add_cache_bytes(StepTraffic& t, const ModelShape& s, KvType kv, const StepW
 
 KvBytes kv_row(const ModelShape& s, KvType kv) { return kv.row(s.head_dim) + kv.row(stored_v_width(s)); }
 
+KvBytes held_bytes(const ModelShape& s, KvType kv, u64 rows) {
+  return kv_row(s, kv) * rows + s.index.keys(rows, s.layers);
+}
+
 KvBytes resident_bytes(const ModelShape& s, KvType kv, const LayerCounts& rows) {
-  return kv.by_age() ? aged_bytes(kv, s.head_dim, stored_v_width(s), rows.resident_aged)
-                     : kv_row(s, kv) * rows.resident;
+  if (!kv.by_age()) return held_bytes(s, kv, rows.resident);
+  return aged_bytes(kv, s.head_dim, stored_v_width(s), rows.resident_aged) + s.index.keys(rows.resident, s.layers);
 }
 
 double expected_experts(const ModelShape& s, std::uint64_t tokens) {
@@ -238,6 +259,8 @@ u64 widest_mlp(const ModelShape& s) {
 StepTraffic& StepTraffic::operator+=(const StepTraffic& other) {
   bytes += other.bytes;
   kv_read += other.kv_read;
+  index_bytes += other.index_bytes;
+  index_flops += other.index_flops;
   state_bytes += other.state_bytes;
   state_flops += other.state_flops;
   for (std::size_t i = 0; i < kKernelFamilies; ++i) flops[i] += other.flops[i];

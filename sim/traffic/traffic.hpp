@@ -10,9 +10,10 @@
 //                that any token chose; the head, which is the embedding matrix when tied, the projection before it and
 //                the final norm once when S > 0; one row of the embedding, and of the position table if there is one,
 //                for each token)
-//   kv_write     written rows  · bytes of a row
+//   kv_write     written rows  · bytes of a row      and of its key, where layers have an index
 //   kv_read      attended rows · bytes of a row      a row is read once for all query heads of its group, in a prompt
 //                                                    once for a block of queries, see below
+//                indexed rows  · bytes of a key      of an index, in the layers that have one
 //   compaction   moved rows    · bytes of a row · 2  read and written
 //   scores       state_read + state_written + scored · c
 //   activations  4 bytes (f32) for each element of:
@@ -62,6 +63,8 @@ inline constexpr std::size_t kKernelFamilies = 3;
 struct StepTraffic {
   ByteCounters bytes;
   KvBytes kv_read;  // what bytes[kKvRead] is made of
+  std::uint64_t index_bytes = 0;  // of these, keys of an index
+  Flops index_flops;              // of the queries with these keys
   std::uint64_t state_bytes = 0;  // of layers without a cache, read and written
   Flops state_flops;
   std::array<Flops, kKernelFamilies> flops{};  // a multiplication with its addition counts as two
@@ -83,6 +86,7 @@ struct StepWork {
   std::uint32_t storage_heads = 0;  // KV heads, or query heads for policies that store so
   LayerCounts rows;                 // summed over layers and sequences (resident and allocated are not used)
   std::uint64_t rows_read = 0;      // rows that attention walks when it is not rows.attended, see prefill_rows_read
+  std::uint64_t keys_read = 0;      // likewise keys of an index, when it is not rows.indexed
   std::uint64_t head_reads = 1;     // how often the head is read when there are logits
   // Routed experts that some token chose, summed over layers; unknown: as many as expected_experts says.
   std::optional<std::uint64_t> experts = std::nullopt;
@@ -106,9 +110,11 @@ std::uint64_t widest_mlp(const ModelShape& shape);
 
 // Of a row of v beside k: 0 where v lies in k.
 inline std::uint32_t stored_v_width(const ModelShape& shape) { return shape.row_width() - shape.head_dim; }
-// One row: k and v of one token in one storage head. Of a type that is by_age(), once it has left the window.
+// One row as attention reads it: k and v of one token in one storage head. Of a type that is by_age(), once it has left the window.
 KvBytes kv_row(const ModelShape& shape, KvType kv);
 inline std::uint64_t row_bytes(const ModelShape& shape, KvType kv) { return kv_row(shape, kv).total(); }
+// What so many rows, counted over layers, take in the cache with their keys in an index.
+KvBytes held_bytes(const ModelShape& shape, KvType kv, std::uint64_t rows);
 // What is held after eviction.
 KvBytes resident_bytes(const ModelShape& shape, KvType kv, const LayerCounts& rows);
 

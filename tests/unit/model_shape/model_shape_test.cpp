@@ -80,7 +80,9 @@ TEST_CASE("parameter counts equal those of the published checkpoints") {
       {"deepseek-v2-lite", 15'706'484'224},
       {"deepseek-v2", 235'741'434'880},
       {"deepseek-v3", 671'026'419'200},  // without layers that draft tokens
-      {"kimi-k2", 1'026'408'232'448},  // likewise
+      {"deepseek-v3.2", 671'877'944'064},
+      {"glm-5", 743'911'218'432},
+      {"kimi-k2", 1'026'408'232'448},
       {"gpt-oss-20b", 20'914'757'184},
       {"gpt-oss-120b", 116'829'156'672},
       {"opt-125m", 125'239'296},

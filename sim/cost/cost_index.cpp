@@ -1,0 +1,49 @@
+// Attention to the tokens that an index chooses: queries meet the keys of all tokens, and the highest scores are found.
+// Constants are of tables of whole attention modules of DeepSeek-V3.2 and GLM-5 (docs/method.md, "Chosen tokens").
+#include <algorithm>
+
+#include "sim/cost/cost_parts.hpp"
+
+namespace kvroof {
+namespace {
+
+constexpr double kIndexSpread = 0.30, kChosenSpread = 0.40;
+// A kernel that scores, and one that finds the highest scores; each score, in 32 bits, is written and read once.
+constexpr double kIndexKernels = 2;
+constexpr double kScoreBytes = 2 * sizeof(float);
+constexpr double kKeysShare = 0.88;  // of what attention reads its rows at
+// Finding the highest scores of a prompt: 12 ps a score on 132 multiprocessors, whatever the memory (H100 and H200).
+constexpr double kScoreSeconds = 12e-12;
+// Kernels compute this many query heads, however few a device has.
+constexpr double kFewestHeads = 64;
+
+}  // namespace
+
+// Keys and queries are FP8; a board without such products has them in 16 bits.
+void CostModel::set_index(const Device& device) {
+  const bool own = device.fact(DeviceField::kPeakFp8Tflops).has_value();
+  const double peak = own ? device.value(DeviceField::kPeakFp8Tflops) * 1e12 : device.peak(DType::kBF16).value;
+  index_peak_ = {rate(device, DeviceField::kMatmulFraction, peak).value, kIndexSpread};
+  const auto& multiprocessors = device.fact(DeviceField::kSmCount);
+  index_score_ = kScoreSeconds * (multiprocessors ? 132 / multiprocessors->value : 1);
+}
+
+// Engines keep the index whole on each device that shares a layer.
+void CostModel::add_index(Parts& parts, const StepTraffic& traffic, bool prompts) const {
+  if (!shape_.index) return;
+  const double pairs = traffic.index_flops.value / shape_.index.operations();
+  const double keys = prompts ? 0 : static_cast<double>(traffic.index_bytes);  // blocks of a prompt's queries share them
+  parts.add_roofline(CostTerm::kAttention, Limit::kKv, kIndexKernels * shape_.index.layers,
+                     {kernel_start_.value, kIndexSpread}, keys + kScoreBytes * pairs,
+                     {kKeysShare * attention_bandwidth_.value, kIndexSpread}, traffic.index_flops.value, index_peak_);
+  parts.add(CostTerm::kAttention, Limit::kLaunches, shape_.index.layers * engine_.index_us * 1e-6, kIndexSpread);
+  if (prompts) parts.add(CostTerm::kAttention, Limit::kCompute, index_score_ * pairs, kIndexSpread);
+}
+
+CostModel::Rate CostModel::of_chosen_rows(Rate rate, double share) { return {share * rate.value, kChosenSpread}; }
+
+double CostModel::head_share() const {
+  return shape_.index ? std::max(share_, kFewestHeads / shape_.heads) : share_;
+}
+
+}  // namespace kvroof
