@@ -178,24 +178,38 @@ std::string not_supported(const std::string& name, const ModelShape& s) {
   return fmt::format("running weights in {}: only their sizes are known", stored->name);
 }
 
+std::string attention_text(const ModelShape& s) {
+  if (s.latent()) {
+    return fmt::format("{} heads on one latent row of {} + {}", s.heads, s.latent_rank, s.latent_rope_dim);
+  }
+  std::string text = fmt::format("{} query heads on {} KV heads of {}", s.heads, s.kv_heads, s.head_dim);
+  const OtherAttention& o = s.other;
+  if (!o.layers.empty()) {
+    text += fmt::format("; in {} of {} layers {} on {} of {}", o.layers.size(), s.layers, o.heads, o.kv_heads,
+                        o.head_dim);
+  }
+  if (s.sharing_layers > 0) text += fmt::format("; the last {} layers read caches of earlier ones", s.sharing_layers);
+  return text;
+}
+
+std::string states_text(const ModelShape& s) {
+  return fmt::format("in {} of {} layers, {} a cache: {} for a sequence of any length", s.state.layers, s.blocks(),
+                     s.state.beside_attention ? "beside" : "in place of",
+                     bytes_text(state_bytes(s, s.weight_type).value));
+}
+
 std::string facts_text(const ModelShape& s, const Weights& weights, const std::string& missing) {
   const auto line = [](std::string_view title, const std::string& text) {
     return fmt::format("{:<20} {}\n", title, text);
   };
   const std::uint32_t all = s.blocks();
   std::string text = line("family", fmt::format("{}: {} layers of {}", s.family, all, s.hidden));
-  text +=
-      line("attention",
-           s.latent() ? fmt::format("{} heads on one latent row of {} + {}", s.heads, s.latent_rank, s.latent_rope_dim)
-                      : fmt::format("{} query heads on {} KV heads of {}", s.heads, s.kv_heads, s.head_dim));
+  text += line("attention", attention_text(s));
   if (s.index) {
     text += line("index", fmt::format("{} tokens at most for a query, chosen by {} heads of {} in {} of {} layers",
                                       s.index.tokens, s.index.heads, s.index.dim, s.index.layers, s.layers));
   }
-  if (s.state.layers > 0) {
-    text += line("states", fmt::format("in {} of {} layers, in place of a cache: {} for a sequence of any length",
-                                       s.state.layers, all, bytes_text(state_bytes(s, s.weight_type).value)));
-  }
+  if (s.state.layers > 0) text += line("states", states_text(s));
   const std::size_t unturned = s.unturned_layers.size();
   const std::string none = unturned > 0 ? fmt::format(", none in {} of {} layers", unturned, s.layers) : "";
   text += line("positions", fmt::format("{}{}; up to {} tokens", position_text(s), none, s.max_positions));
@@ -226,6 +240,8 @@ void add_facts(Table& table, const ModelShape& s, const Weights& weights, const 
       {{"windows not known", "unknown_windows", false}, weights.unknown_windows},
       {{"layers with an index", "index_layers"}, std::to_string(s.index.layers)},
       {{"tokens a query reads at most", "index_tokens"}, s.index ? std::to_string(s.index.tokens) : ""},
+      {{"layers with other heads", "other_layers"}, std::to_string(s.other.layers.size())},
+      {{"layers that read others' caches", "sharing_layers"}, std::to_string(s.sharing_layers)},
       {{"layers with a state", "state_layers"}, std::to_string(s.state.layers)},
       {{"states of a sequence", "state_bytes"}, std::to_string(state_bytes(s, s.weight_type).value)},
       {{"experts", "experts"}, std::to_string(s.experts)},

@@ -103,7 +103,9 @@ bool attends_to_all(const ResidencySummary& summary, const ModelShape& shape, st
   double full = 0;
   for (const ProjectedLengths& sequence : all) {
     const LayerCounts decode = full_attention_summary(shape, sequence.prompt, sequence.output).decode;
-    full += static_cast<double>(decode.attended) / shape.kv_heads * summary.storage_heads;
+    const auto others = static_cast<double>(decode.attended_other);
+    full += (static_cast<double>(decode.attended) - others) / shape.kv_heads * summary.storage_heads;
+    if (others > 0) full += others * other_group(shape, shape.kv_heads) / other_group(shape, summary.storage_heads);
   }
   constexpr double kRounding = 1e-6;  // of rows, which a projection has in whole numbers
   return static_cast<double>(summary.decode.attended) >= full * (1 - kRounding);
@@ -191,15 +193,15 @@ ResidencySummary summarise(std::span<const ResidencyLog> sequences) {
 }
 
 // What `make` says of each layer of the projection, in their order, to `use`. Layers that take their counts from one
-// layer of the recording and see as many tokens are alike, so that it is asked once for all of them.
+// layer of the recording and are of one kind are alike, so that it is asked once for all of them.
 template <class Make, class Use>
 static void for_each_layer(const Residency& recorded, const ModelShape& to, const Make& make, const Use& use) {
-  std::map<std::uint32_t, decltype(make(0U))> of_window;  // of one layer of the recording
+  std::map<std::uint64_t, decltype(make(0U))> of_kind;  // of one layer of the recording
   std::uint32_t before = 0;
   for (std::uint32_t layer = 0; layer < to.layers; ++layer) {
     const std::uint32_t source = source_layer(layer, to, recorded);
-    if (std::exchange(before, source) != source) of_window.clear();
-    auto [made, fresh] = of_window.try_emplace(to.window(layer));
+    if (std::exchange(before, source) != source) of_kind.clear();
+    auto [made, fresh] = of_kind.try_emplace(to.cache_kind(layer));
     if (fresh) made->second = make(layer);
     use(made->second);
   }

@@ -39,6 +39,7 @@ struct PolicyFlops {
 struct LayerCounts {
   std::uint64_t attended = 0;   // rows read by attention: k + 1 a head in the steady state; n (n + 1) / 2 in the prompt
   std::uint64_t indexed = 0;    // rows among which an index chose those, see TokenIndex; 0 where there is none
+  std::uint64_t attended_other = 0;  // of these, in layers that have other heads than most (ModelShape::other)
   std::uint64_t written = 0;    // rows written: 1 a head; n in the prompt
   std::uint64_t moved = 0;      // rows copied by compaction (each is read once and written once)
   std::uint64_t resident = 0;   // rows held after eviction
@@ -61,9 +62,9 @@ struct LayerCounts {
 
 // All of them but the arithmetic.
 inline constexpr std::array kCountFields = {
-    &LayerCounts::attended,      &LayerCounts::indexed,   &LayerCounts::written,         &LayerCounts::moved,
-    &LayerCounts::resident,      &LayerCounts::allocated, &LayerCounts::allocated_paged, &LayerCounts::state_read,
-    &LayerCounts::state_written, &LayerCounts::scored,    &LayerCounts::page_metadata};
+    &LayerCounts::attended,  &LayerCounts::attended_other, &LayerCounts::indexed,    &LayerCounts::written,
+    &LayerCounts::moved,     &LayerCounts::resident,       &LayerCounts::allocated,  &LayerCounts::allocated_paged,
+    &LayerCounts::state_read, &LayerCounts::state_written, &LayerCounts::scored,     &LayerCounts::page_metadata};
 inline constexpr std::array kAgedCounts = {&LayerCounts::attended_aged, &LayerCounts::resident_aged,
                                            &LayerCounts::converted};
 static_assert(sizeof(LayerCounts) == kCountFields.size() * sizeof(std::uint64_t) + sizeof(PolicyFlops) +
@@ -120,6 +121,7 @@ struct Residency {
   std::uint32_t storage_heads = 0;  // KV heads, or query heads for policies that store so
   std::uint32_t kv_heads = 0;       // of the model
   std::vector<std::uint32_t> layer_windows;  // tokens that each layer sees; 0: all. Empty: all 0
+  std::vector<std::uint32_t> layer_rows;     // of one token in each layer; empty: storage_heads in all
   std::uint32_t index_tokens = 0;  // that a query reads at most where an index chooses them; 0: there is none
   std::uint32_t dense_layers = 0;  // the first so many are left alone by a policy that works on the others
   std::uint64_t state_bytes_per_row = 0;  // resident policy state for one row
@@ -129,7 +131,10 @@ struct Residency {
   // Rows that a layer has room for at most, of `rows` that there would be without a window.
   [[nodiscard]] std::uint64_t within_window(std::uint32_t layer, std::uint64_t rows) const {
     const std::uint64_t window = layer_windows.empty() ? 0 : layer_windows[layer];
-    return window == 0 ? rows : std::min(rows, window * storage_heads);
+    return window == 0 ? rows : std::min(rows, window * rows_of_token(layer));
+  }
+  [[nodiscard]] std::uint32_t rows_of_token(std::uint32_t layer) const {
+    return layer_rows.empty() ? storage_heads : layer_rows[layer];
   }
   // Of `rows` of a layer those that one query reads where an index chooses them.
   [[nodiscard]] std::uint64_t chosen(std::uint64_t rows) const {

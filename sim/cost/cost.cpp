@@ -73,7 +73,9 @@ CostModel::Reading CostModel::reading(const StepTraffic& traffic, std::uint64_t 
 
 // The share of the activations that goes through memory: what operators hand on stays in half of the cache.
 double CostModel::uncached(std::uint64_t tokens) const {
-  const std::uint64_t q = std::uint64_t{shape_.heads} * shape_.head_dim * (shape_.attention_gate ? 2 : 1);
+  const std::uint64_t q_alone = std::max(std::uint64_t{shape_.heads} * shape_.head_dim,
+                                         std::uint64_t{shape_.other.heads} * shape_.other.head_dim);
+  const std::uint64_t q = q_alone * (shape_.attention_gate ? 2 : 1);
   const std::uint64_t state = state_rows(shape_.state, shape_.hidden).widest;
   const std::uint64_t elements = std::max({std::uint64_t{shape_.hidden}, widest_mlp(shape_), q, state});
   const double widest = 4.0 * static_cast<double>(tokens) * static_cast<double>(elements);
@@ -111,6 +113,13 @@ CostModel::ReadWeights CostModel::read_weights(const StepTraffic& traffic, std::
           experts * format.expert_bits / 8};
 }
 
+// What layers of other heads, and MLPs of layers without rows of their own, have more than the others.
+static double columns_of_wider_layers(const ModelShape& s) {
+  const double theirs = double{1} * s.other.heads * s.other.v_head_dim, most = double{1} * s.heads * s.v_head_dim;
+  const double of_heads = static_cast<double>(s.other.layers.size()) * (theirs - most);
+  return s.sharing_ffn > 0 ? of_heads + double{1} * s.sharing_layers * (double{1} * s.sharing_ffn - s.ffn) : of_heads;
+}
+
 // Columns of the matrices that one device multiplies one after another: those that hold a part of the outputs have all
 // columns, those whose outputs are summed over devices a part of them. Routed experts are one call of their own.
 double CostModel::walked_columns() const {
@@ -118,12 +127,13 @@ double CostModel::walked_columns() const {
   const double whole = shape_.hidden;
   const std::uint32_t v_dim = shape_.latent() ? shape_.latent_v_dim : shape_.v_head_dim;
   const double attention = latent_too ? whole + share_ * shape_.heads * v_dim : 0;
+  const double wider = columns_of_wider_layers(shape_);
   const auto routed = static_cast<double>(shape_.expert_layers());
   const double shared = shape_.shared_expert_ffn > 0 ? whole + share_ * shape_.shared_expert_ffn : 0;
   const auto state_out = static_cast<double>(state_rows(shape_.state, shape_.hidden).out);
   const double states = shape_.state.layers * (whole + share_ * state_out);
   return shape_.layers * attention + states + (shape_.mlps() - routed) * (whole + share_ * shape_.ffn) +
-         routed * shared;
+         routed * shared + share_ * wider;
 }
 
 void CostModel::add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading, Rate peak,
@@ -177,12 +187,22 @@ void CostModel::add_host(Parts& parts, std::uint64_t batch, std::uint64_t sample
   parts.add(CostTerm::kHost, Limit::kLaunches, host, kHostSpread);
 }
 
+// Query heads that share a storage head, as a mean of the rows that decode steps attend to.
+static double mean_group(const ModelShape& shape, const ResidencySummary& residency) {
+  const double most = static_cast<double>(shape.heads) / std::max(residency.storage_heads, 1U);
+  const auto others = static_cast<double>(residency.decode.attended_other);
+  if (!(others > 0)) return most;
+  const auto all = static_cast<double>(residency.decode.attended);
+  const double rows_of_head = static_cast<double>(shape.other.head_dim) / shape.head_dim;
+  return most + others / all * (other_group(shape, residency.storage_heads) / rows_of_head - most);
+}
+
 CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const StepTraffic& traffic,
                                      std::uint64_t batch, double fill, StepTokens tokens, double beside) const {
   const auto bytes = [&](Cause c) { return static_cast<double>(traffic.bytes[c]); };
   const bool whole_model = !attention_only(shape_);
   const double layers = shape_.layers;
-  const double group = static_cast<double>(shape_.heads) / std::max(residency.storage_heads, 1U);
+  const double group = mean_group(shape_, residency);
   const std::uint64_t passed = batch * tokens.passed;
   // One probability, f32, for each attended row and query head.
   const double probabilities = 4 * group * residency.attended_rows() * static_cast<double>(passed);

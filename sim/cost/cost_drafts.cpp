@@ -12,13 +12,15 @@ using u64 = std::uint64_t;
 // a few queries. A judgement; published steps of July 2025 took 5 to 55 % longer than predicted (docs/method.md).
 constexpr double kVerifySpread = 0.30;
 
-// Rows that full attention sees of a sequence of so many tokens, over all layers and heads.
-double rows_seen(const ModelShape& s, double tokens) {
+// Rows that full attention sees of a sequence of so many tokens, over all layers and heads; those that are held, or
+// also those that layers read of others.
+double rows_seen(const ModelShape& s, double tokens, bool held) {
   double rows = 0;
   for (std::uint32_t layer = 0; layer < s.layers; ++layer) {
-    rows += s.window(layer) > 0 ? std::min<double>(tokens, s.window(layer)) : tokens;
+    if (held && !s.has_own_rows(layer)) continue;
+    rows += s.rows_of_token(layer) * (s.window(layer) > 0 ? std::min<double>(tokens, s.window(layer)) : tokens);
   }
-  return s.kv_heads * rows;
+  return rows;
 }
 
 // The scheduler prepares a step, tells processes of it and reads its tokens once, whatever the step drafts; drafts are
@@ -64,12 +66,19 @@ ResidencySummary CostModel::draft_residency(const ResidencySummary& residency) c
   r.steps = residency.steps;
   r.layers = s.layers;
   r.storage_heads = s.kv_heads;
-  r.decode.attended = r.decode.resident = nearest(rows_seen(s, residency.mean_context()));
-  r.decode.written = u64{s.kv_heads} * s.layers;
+  r.decode.attended = nearest(rows_seen(s, residency.mean_context(), false));
+  r.decode.resident = nearest(rows_seen(s, residency.mean_context(), true));
+  r.decode.written = rows_of_token(s);
   for (std::uint32_t layer = 0; layer < s.layers; ++layer) {
-    r.prefill.attended += s.kv_heads * prefill_rows_read(r.prompt, 1, s.window(layer));
+    const u64 rows = s.rows_of_token(layer) * prefill_rows_read(r.prompt, 1, s.window(layer));
+    r.prefill.attended += rows;
+    if (!s.is_other(layer)) continue;
+    r.prefill.attended_other += rows;
+    const double seen = residency.mean_context();
+    r.decode.attended_other +=
+        nearest(s.rows_of_token(layer) * (s.window(layer) > 0 ? std::min<double>(seen, s.window(layer)) : seen));
   }
-  r.prefill.written = u64{s.kv_heads} * s.layers * r.prompt;
+  r.prefill.written = rows_of_token(s) * r.prompt;
   return r;
 }
 
@@ -112,7 +121,7 @@ double CostModel::draft_cache_bytes(double tokens) const {
   if (!draft_) return 0;
   const double row = static_cast<double>(held_bytes(draft_->shape_, draft_->types_.kv, draft_->shape_.layers).total()) /
                      draft_->shape_.layers;
-  return draft_->kv_share_ * rows_seen(draft_->shape_, tokens) * row;
+  return draft_->kv_share_ * rows_seen(draft_->shape_, tokens, true) * row;
 }
 
 }  // namespace kvroof

@@ -34,9 +34,19 @@ CostModel::Rate CostModel::rate(const Device& device, DeviceField field, double 
   return {fact->value * unit, fact->spread};
 }
 
+// Of a cache, on the device that has most of its heads.
+static double share_of_heads(std::uint32_t kv_heads, std::uint32_t devices) {
+  kv_heads = std::max(kv_heads, 1U);
+  return (kv_heads + devices - 1) / devices / static_cast<double>(kv_heads);
+}
+
 std::string deployment_problem(const ModelShape& shape, const Deployment& deployment) {
   if (deployment.tensor_parallel == 0 || shape.heads % deployment.tensor_parallel != 0) {
     return fmt::format("{} query heads cannot be spread over {} devices", shape.heads, deployment.tensor_parallel);
+  }
+  if (shape.other.heads % deployment.tensor_parallel != 0) {
+    return fmt::format("{} query heads of some layers cannot be spread over {} devices", shape.other.heads,
+                       deployment.tensor_parallel);
   }
   if (deployment.data_parallel == 0) return "no device would attend to a sequence";
   if (deployment.data_parallel > 1 && shape.experts == 0) {
@@ -98,8 +108,11 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
     weights_ = Bytes(static_cast<std::uint64_t>(std::ceil(share_ * own)));
   }
   stage_share_ = std::ceil(shape.layers / static_cast<double>(deployment.stages)) / shape.layers;
-  const std::uint32_t kv_heads = std::max(shape.kv_heads, 1U);
-  kv_share_ = (kv_heads + deployment.tensor_parallel - 1) / deployment.tensor_parallel / static_cast<double>(kv_heads);
+  kv_share_ = share_of_heads(shape.kv_heads, deployment.tensor_parallel);
+  // Where kinds of layers are spread differently, the larger share counts for all.
+  if (!shape.other.layers.empty()) {
+    kv_share_ = std::max(kv_share_, share_of_heads(shape.other.kv_heads, deployment.tensor_parallel));
+  }
   set_reading(device);
   set_products(device);
   set_attention(device);

@@ -83,7 +83,7 @@ double CostModel::allocated_states() const {
 double CostModel::state_products() const {
   double products = 0;
   each_state_product(shape_.state, shape_.hidden, [&](std::uint64_t, std::uint64_t) { ++products; });
-  return std::max(0.0, products - 2);
+  return shape_.state.beside_attention ? products : std::max(0.0, products - 2);
 }
 
 }  // namespace kvroof

@@ -12,12 +12,16 @@ using u64 = std::uint64_t;
 // Elements alive at once for one token: the residual and its norm, and the widest of attention and MLP (of a layer of
 // experts, those that the token chose; of a layer with a state, what goes into it and what comes out).
 u64 live_elements(const ModelShape& s, std::uint32_t devices = 1) {
-  const u64 gate = s.attention_gate ? u64{s.heads} * s.head_dim : 0;
-  const u64 q_and_out = u64{s.heads} * (u64{s.head_dim} + s.v_head_dim) + gate;
-  const u64 k_and_v = u64{s.kv_heads} * s.row_width();
+  u64 attention = 0;
+  for (const AttentionKind& a : attention_kinds(s)) {
+    const u64 gate = s.attention_gate ? u64{a.heads} * a.head_dim : 0;
+    const u64 q_and_out = u64{a.heads} * (u64{a.head_dim} + a.v_head_dim) + gate;
+    const u64 k_and_v = a.kv_heads * (s.latent() ? s.row_width() : u64{a.head_dim} + a.v_head_dim);
+    attention = std::max(attention, q_and_out + k_and_v);
+  }
   const u64 mlp = (s.mlp == MlpKind::kGated ? 3 : 2) * widest_mlp(s);
   const StateRows state = state_rows(s.state, s.hidden);
-  return 2 * u64{s.hidden} + (std::max({q_and_out + k_and_v, mlp, state.widest + state.out}) + devices - 1) / devices;
+  return 2 * u64{s.hidden} + (std::max({attention, mlp, state.widest + state.out}) + devices - 1) / devices;
 }
 
 // Exact below 2^53; more than an exabyte is one exabyte, so that sums cannot wrap around.
@@ -27,11 +31,14 @@ Bytes bytes_of(double bytes) { return Bytes(static_cast<u64>(std::llround(std::m
 
 // Drafted rows lie in the cache beside those that stay, until the step that verifies them has ended.
 KvBytes CostModel::allocated(const ResidencySummary& residency) const {
-  const u64 drafted = u64{residency.storage_heads} * residency.layers * (step_tokens().passed - 1);
+  const u64 rows = shape_.other.layers.empty() && shape_.sharing_layers == 0
+                       ? u64{residency.storage_heads} * residency.layers
+                       : rows_of_token(shape_) * std::max(residency.storage_heads / shape_.kv_heads, 1U);
+  const u64 drafted = rows * (step_tokens().passed - 1);
   KvBytes bytes = allocated_for_tokens(residency);
   if (drafted == 0) return bytes;
-  const u64 rows = held_bytes(shape_, types_.kv.rows(), drafted).total();
-  bytes += types_.kv.by_age() ? KvBytes{0, 0, rows} : held_bytes(shape_, types_.kv, drafted);
+  if (!types_.kv.by_age()) return bytes + held_bytes(shape_, types_.kv, drafted);
+  bytes += KvBytes{0, 0, held_bytes(shape_, types_.kv.rows(), drafted).total()};
   return bytes;
 }
 

@@ -29,6 +29,10 @@ ModelShape last_layer(const ModelShape& target) {
   s.dense_layers = 0;
   s.layer_windows.clear();
   if (s.index) s.index.layers = 1;
+  s.unturned_layers.clear();
+  s.other = {};
+  s.sharing_layers = s.sharing_ffn = 0;
+  s.layer_embedding = s.layer_embedding_rows = s.layer_extras = s.model_extras = 0;
   s.embedding_width = s.hidden;
   s.position_rows = 0;
   s.embedding_norm = false;

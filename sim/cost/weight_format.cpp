@@ -186,8 +186,7 @@ static PartCounts counts_of(const ModelShape& shape) {
   PartCounts c;
   c.experts = static_cast<double>(routed_parameters(shape));
   c.head = static_cast<double>(shape.tied_head ? 0 : head_parameters(shape));
-  c.embedding = static_cast<double>(shape.vocab) * shape.embedding_width +
-                static_cast<double>(shape.position_rows) * shape.hidden;
+  c.embedding = static_cast<double>(embedding_parameters(shape));
   c.exact = static_cast<double>(exact_parameters(shape));
   c.layers = static_cast<double>(parameter_count(shape)) - c.experts - c.head - c.embedding - c.exact;
   return c;
@@ -209,7 +208,7 @@ Bytes active_weight_bytes(const ModelShape& shape, const WeightFormat& stored) {
   PartCounts c = counts_of(shape);
   if (shape.experts > 0) c.experts *= static_cast<double>(shape.experts_per_token) / shape.experts;
   c.head = static_cast<double>(head_parameters(shape));
-  c.embedding = shape.embedding_width + (shape.position_rows > 0 ? shape.hidden : 0.0);
+  c.embedding = static_cast<double>(embedding_row(shape));
   if (shape.tied_head && shape.head_bias) c.layers -= shape.vocab;  // counted beside the layers where the head is tied
   return bytes_of(c, format_in(shape, stored), shape.tied_head);
 }

@@ -36,7 +36,8 @@ constexpr std::array<Word<QkNorm>, 4> kQkNorms = {{{QkNorm::kNone, "none"},
                                                     {QkNorm::kEachHead, "each_head"},
                                                     {QkNorm::kWhole, "whole"}}};
 
-constexpr std::array<Word<StateKind>, 6> kStates = {{{StateKind::kNone, "none"},
+constexpr std::array<Word<StateKind>, 7> kStates = {{{StateKind::kNone, "none"},
+                                                     {StateKind::kMamba1, "mamba1"},
                                                      {StateKind::kMamba2, "mamba2"},
                                                      {StateKind::kGatedDelta, "gated_delta"},
                                                      {StateKind::kKimiDelta, "kimi_delta"},
@@ -71,11 +72,20 @@ void visit_fields(Shape& s, Visitor&& visit) {
   visit("qkv_bias", s.qkv_bias);
   visit("out_bias", s.out_bias);
   visit("attention_gate", s.attention_gate);
+  visit("head_gate", s.head_gate);
   visit("mlp_bias", s.mlp_bias);
   visit("qk_norm", s.qk_norm);
   visit("layer_windows", s.layer_windows);
   visit("unturned_layers", s.unturned_layers);
   visit("attention_sinks", s.attention_sinks);
+  visit("other_layers", s.other.layers);
+  visit("other_heads", s.other.heads);
+  visit("other_kv_heads", s.other.kv_heads);
+  visit("other_head_dim", s.other.head_dim);
+  visit("other_v_head_dim", s.other.v_head_dim);
+  visit("other_v_of_k", s.other.v_of_k);
+  visit("sharing_layers", s.sharing_layers);
+  visit("sharing_ffn", s.sharing_ffn);
   visit("state_kind", s.state.kind);
   visit("state_layers", s.state.layers);
   visit("state_heads", s.state.heads);
@@ -84,7 +94,14 @@ void visit_fields(Shape& s, Visitor&& visit) {
   visit("state_value_dim", s.state.value_dim);
   visit("state_convolution", s.state.convolution);
   visit("state_type", s.state.type);
+  visit("state_step_rank", s.state.step_rank);
+  visit("state_output_norm", s.state.output_norm);
+  visit("state_beside_attention", s.state.beside_attention);
   visit("mlp_layers", s.mlp_layers);
+  visit("layer_embedding", s.layer_embedding);
+  visit("layer_embedding_rows", s.layer_embedding_rows);
+  visit("layer_extras", s.layer_extras);
+  visit("model_extras", s.model_extras);
   visit("experts", s.experts);
   visit("experts_per_token", s.experts_per_token);
   visit("expert_ffn", s.expert_ffn);
@@ -309,9 +326,12 @@ std::string shape_to_json(const ModelShape& shape) {
   nlohmann::ordered_json nothing = nlohmann::ordered_json::object();
   const ModelShape plain;
   visit_fields(plain, Writer{nothing});
-  for (const char* key : {"attention_gate", "state_kind", "state_layers", "state_heads", "state_key_heads",
-                          "state_key_dim", "state_value_dim", "state_convolution", "state_type", "mlp_layers",
-                          "expert_width"}) {
+  for (const char* key :
+       {"attention_gate", "head_gate", "other_heads", "other_kv_heads", "other_head_dim", "other_v_head_dim",
+        "other_v_of_k", "sharing_layers", "sharing_ffn", "state_kind", "state_layers", "state_heads", "state_key_heads",
+        "state_key_dim", "state_value_dim", "state_convolution", "state_type", "state_step_rank", "state_output_norm",
+        "state_beside_attention", "mlp_layers", "layer_embedding", "layer_embedding_rows", "layer_extras",
+        "model_extras", "expert_width"}) {
     if (out[key] == nothing[key]) out.erase(key);
   }
   return out.dump(2);

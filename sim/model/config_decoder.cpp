@@ -96,6 +96,19 @@ std::vector<bool> read_windows(ConfigFields& fields, ModelConfig& config,
   return sliding;
 }
 
+std::vector<bool> read_turned_layers(ConfigFields& fields, std::uint32_t layers) {
+  const std::uint32_t period = fields.size("no_rope_layer_interval", 4U);
+  const std::vector<std::int64_t> listed = fields.ids("no_rope_layers", {});
+  if (!listed.empty() && listed.size() != layers) {
+    fields.fail(
+        fmt::format("no_rope_layers has {} entries, expected one for each of the {} layers", listed.size(), layers));
+    return std::vector<bool>(layers);
+  }
+  std::vector<bool> turned(layers);
+  for (std::uint32_t i = 0; i < layers; ++i) turned[i] = listed.empty() ? (i + 1) % period != 0 : listed[i] != 0;
+  return turned;
+}
+
 void set_turned_layers(ModelConfig& config, const std::vector<bool>& turned) {
   for (std::uint32_t i = 0; i < turned.size(); ++i) {
     if (!turned[i]) config.shape.unturned_layers.push_back(i);

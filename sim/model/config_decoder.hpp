@@ -34,6 +34,9 @@ ModelConfig read_decoder(ConfigFields& fields, const DecoderKeys& keys);
 std::vector<bool> read_windows(ConfigFields& fields, ModelConfig& config,
                                const std::function<bool(std::uint32_t layer)>& slides);
 
+// Which layers turn q and k: 1 in no_rope_layers, whatever its name says, or all but the last of each
+// no_rope_layer_interval.
+std::vector<bool> read_turned_layers(ConfigFields& fields, std::uint32_t layers);
 // The other layers have no rotary embedding.
 void set_turned_layers(ModelConfig& config, const std::vector<bool>& turned);
 

@@ -34,6 +34,11 @@ class ConfigFields {
   // Values of keys that are absent (not null), as a JSON object: what the family's class in transformers assumes.
   void defaults(std::string_view json_object);
 
+  // Keys that say nothing of what is read of a family.
+  void forget(std::initializer_list<std::string_view> keys);
+  // A list of numbers that are all the same is that number; others are refused.
+  void one_for_all(std::string_view key);
+
   [[nodiscard]] bool has(std::string_view key) const;
   // The one of several names for a value that is there, or the first; two that differ are refused.
   std::string_view named(std::initializer_list<std::string_view> keys);

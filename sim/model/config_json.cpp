@@ -14,6 +14,7 @@ namespace kvroof {
 namespace {
 
 constexpr std::array kFamilies = {
+    ConfigFamily{"bamba", parse_bamba_config},
     ConfigFamily{"bloom", parse_bloom_config},
     ConfigFamily{"cohere", parse_cohere_config},
     ConfigFamily{"cohere2", parse_cohere2_config},
@@ -25,10 +26,16 @@ constexpr std::array kFamilies = {
     ConfigFamily{"ernie4_5", parse_ernie4_5_config},
     ConfigFamily{"exaone4", parse_exaone4_config},
     ConfigFamily{"falcon", parse_falcon_config},
+    ConfigFamily{"falcon_h1", parse_falcon_h1_config},
     ConfigFamily{"gemma", parse_gemma_config},
     ConfigFamily{"gemma2", parse_gemma2_config},
     ConfigFamily{"gemma3", parse_gemma3_config},
     ConfigFamily{"gemma3_text", parse_gemma3_config},
+    ConfigFamily{"gemma3n", parse_gemma3n_config},
+    ConfigFamily{"gemma3n_text", parse_gemma3n_config},
+    ConfigFamily{"gemma4", parse_gemma4_config},
+    ConfigFamily{"gemma4_text", parse_gemma4_config},
+    ConfigFamily{"gemma4_unified_text", parse_gemma4_config},
     ConfigFamily{"glm", parse_glm_config},
     ConfigFamily{"glm4", parse_glm4_config},
     ConfigFamily{"glm4_moe", parse_glm4_moe_config},
@@ -41,12 +48,17 @@ constexpr std::array kFamilies = {
     ConfigFamily{"granite", parse_granite_config},
     ConfigFamily{"granitemoehybrid", parse_granitemoehybrid_config},
     ConfigFamily{"helium", parse_helium_config},
+    ConfigFamily{"hy_v3", parse_hy_v3_config},
     ConfigFamily{"internlm3", parse_internlm3_config},
+    ConfigFamily{"jamba", parse_jamba_config},
     ConfigFamily{"kimi_k2", parse_deepseek_v3_config},  // whose architecture it names
     ConfigFamily{"kimi_linear", parse_kimi_linear_config},
     ConfigFamily{"lfm2", parse_lfm2_config},
     ConfigFamily{"lfm2_moe", parse_lfm2_moe_config},
     ConfigFamily{"llama", parse_llama_config},
+    ConfigFamily{"llama4_text", parse_llama4_config},
+    ConfigFamily{"longcat_flash", parse_longcat_flash_config},
+    ConfigFamily{"mimo_v2_flash", parse_mimo_v2_flash_config},
     ConfigFamily{"minimax", parse_minimax_config},
     ConfigFamily{"minimax_m1", parse_minimax_config},
     ConfigFamily{"minimax_m2", parse_minimax_m2_config},
@@ -75,6 +87,7 @@ constexpr std::array kFamilies = {
     ConfigFamily{"smollm3", parse_smollm3_config},
     ConfigFamily{"stablelm", parse_stablelm_config},
     ConfigFamily{"starcoder2", parse_starcoder2_config},
+    ConfigFamily{"step3p5", parse_step3p5_config},
 };
 static_assert(std::is_sorted(kFamilies.begin(), kFamilies.end(),
                              [](const ConfigFamily& a, const ConfigFamily& b) { return a.model_type < b.model_type; }));

@@ -27,6 +27,13 @@ void leave_layers_unturned(ModelConfig& config) {
 
 std::string not_built(const ModelShape& shape) {
   if (shape.index) return "attention to the tokens that an index chooses";
+  if (!shape.other.layers.empty()) return "layers of attention with different heads";
+  if (shape.sharing_layers > 0) return "layers that attend to the cache of an earlier layer";
+  if (shape.head_gate) return "gates of whole heads";
+  if (shape.layer_embedding > 0 || shape.layer_extras > 0 || shape.model_extras > 0) {
+    return "matrices beside attention and MLP";
+  }
+  if (shape.state.beside_attention) return "layers that attend and hold a state";
   switch (shape.state.kind) {
     case StateKind::kNone:
     case StateKind::kMamba2:

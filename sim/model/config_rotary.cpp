@@ -42,8 +42,8 @@ void read_llama3(ConfigFields& fields, const std::string& section, RotaryRule& r
   const Llama3Scaling scaling = {fields.positive(section + ".factor"), fields.positive(section + ".low_freq_factor"),
                                  fields.positive(section + ".high_freq_factor"),
                                  static_cast<double>(original_length(fields, section))};
-  if (scaling.high_frequency <= scaling.low_frequency) {
-    return fields.fail(fmt::format("{}.high_freq_factor is {}, expected more than low_freq_factor ({})", section,
+  if (scaling.high_frequency < scaling.low_frequency) {
+    return fields.fail(fmt::format("{}.high_freq_factor is {}, expected at least low_freq_factor ({})", section,
                                    scaling.high_frequency, scaling.low_frequency));
   }
   scale_llama3(rule, scaling);

@@ -11,12 +11,11 @@ using nlohmann::json;
 
 // Models around a language model, sorted; each has it under text_config or llm_config, but for those whose first
 // files have its keys beside their own.
-constexpr std::array<std::string_view, 25> kWholes = {
-    "NemotronH_Nano_VL_V2", "aya_vision",       "gemma3",          "glm4v",       "glm4v_moe",
-    "idefics3",             "internvl",         "internvl_chat",   "kimi_vl",     "lfm2_vl",
-    "llava",                "llava_next",       "llava_next_video", "llava_onevision", "mistral3",
-    "qwen2_5_vl",           "qwen2_audio",      "qwen2_vl",        "qwen3_5",     "qwen3_5_moe",
-    "qwen3_vl",             "qwen3_vl_moe",     "smolvlm",         "video_llava", "voxtral"};
+constexpr std::array<std::string_view, 30> kWholes = {
+    "NemotronH_Nano_VL_V2", "aya_vision", "gemma3", "gemma3n", "gemma4", "gemma4_unified", "glm4v", "glm4v_moe",
+    "idefics3", "internvl", "internvl_chat", "kimi_vl", "lfm2_vl", "llama4", "llava", "llava_next",
+    "llava_next_video", "llava_onevision", "mistral3", "qwen2_5_vl", "qwen2_audio", "qwen2_vl", "qwen3_5",
+    "qwen3_5_moe", "qwen3_vl", "qwen3_vl_moe", "smolvlm", "step3p7", "video_llava", "voxtral"};
 static_assert(std::ranges::is_sorted(kWholes));
 
 struct Part {
@@ -25,14 +24,18 @@ struct Part {
   // Keys that its code does not read, as that family's would say what it does.
   const char* fixed = "{}";
 };
-constexpr std::array<Part, 8> kParts = {{{"glm4v_moe_text", "glm4_moe"},
+constexpr std::array<Part, 12> kParts = {{{"gemma3n", "gemma3n_text"},
+                                         {"gemma4", "gemma4_text"},
+                                         {"glm4v_moe_text", "glm4_moe"},
                                          {"glm4v_text", "glm4", R"({"attention_bias": true, "head_dim": null})"},
+                                         {"llama4", "llama4_text"},
                                          {"qwen2_5_vl", "qwen2"},
                                          {"qwen2_5_vl_text", "qwen2"},
                                          {"qwen2_vl", "qwen2"},
                                          {"qwen2_vl_text", "qwen2"},
                                          {"qwen3_vl_moe_text", "qwen3_moe", R"({"norm_topk_prob": true})"},
-                                         {"qwen3_vl_text", "qwen3"}}};
+                                         {"qwen3_vl_text", "qwen3"},
+                                         {"step3p7", "step3p5"}}};
 
 // Sizes of the classes of transformers, which leaves them out of a part of a file where they are these.
 struct ClassSizes {
@@ -55,7 +58,11 @@ std::string text_of(const json& object, const char* key) {
 // What the class of a whole takes its language model for where the file does not say; empty: it has to say.
 std::string default_family(const std::string& whole) {
   const std::string own = whole + "_text";
-  if (whole == "gemma3" || std::ranges::find(kParts, own, &Part::named) != kParts.end()) return own;
+  for (const char* of_its_name : {"gemma3", "gemma3n", "gemma4", "gemma4_unified", "llama4"}) {
+    if (whole == of_its_name) return own;
+  }
+  if (whole == "step3p7") return "step3p5";
+  if (std::ranges::find(kParts, own, &Part::named) != kParts.end()) return own;
   if (whole == "qwen3_5" || whole == "qwen3_5_moe") return own;
   if (whole == "lfm2_vl") return "lfm2";
   if (whole == "mistral3") return "mistral";
@@ -109,8 +116,9 @@ std::optional<std::string> text_part_of_config(std::string_view config_json) {
   if (!whole.is_object() || !std::ranges::binary_search(kWholes, text_of(whole, "model_type"))) return {};
   json part = inner_of(whole);
   if (part.is_null()) return {};
+  const std::string of_whole = text_of(whole, "model_type");
   std::string family = text_of(part, "model_type");
-  if (family.empty()) family = default_family(text_of(whole, "model_type"));
+  if (family.empty() || of_whole == "step3p7") family = default_family(of_whole);  // its class reads no name there
   const auto known = std::ranges::find(kParts, family, &Part::named);
   part["model_type"] = known != kParts.end() ? known->family : std::string_view(family);
   if (known != kParts.end()) part.update(json::parse(known->fixed));

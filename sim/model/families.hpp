@@ -7,6 +7,7 @@
 
 namespace kvroof {
 
+Result<ModelConfig> parse_bamba_config(std::string_view config_json);
 Result<ModelConfig> parse_bloom_config(std::string_view config_json);
 Result<ModelConfig> parse_cohere_config(std::string_view config_json);
 Result<ModelConfig> parse_cohere2_config(std::string_view config_json);
@@ -18,9 +19,12 @@ Result<ModelConfig> parse_dots1_config(std::string_view config_json);
 Result<ModelConfig> parse_ernie4_5_config(std::string_view config_json);
 Result<ModelConfig> parse_exaone4_config(std::string_view config_json);
 Result<ModelConfig> parse_falcon_config(std::string_view config_json);
+Result<ModelConfig> parse_falcon_h1_config(std::string_view config_json);
 Result<ModelConfig> parse_gemma_config(std::string_view config_json);
 Result<ModelConfig> parse_gemma2_config(std::string_view config_json);
 Result<ModelConfig> parse_gemma3_config(std::string_view config_json);
+Result<ModelConfig> parse_gemma3n_config(std::string_view config_json);
+Result<ModelConfig> parse_gemma4_config(std::string_view config_json);
 Result<ModelConfig> parse_glm_config(std::string_view config_json);
 Result<ModelConfig> parse_glm4_config(std::string_view config_json);
 Result<ModelConfig> parse_glm4_moe_config(std::string_view config_json);
@@ -36,11 +40,16 @@ Result<ModelConfig> parse_gptj_config(std::string_view config_json);
 Result<ModelConfig> parse_granite_config(std::string_view config_json);
 Result<ModelConfig> parse_granitemoehybrid_config(std::string_view config_json);
 Result<ModelConfig> parse_helium_config(std::string_view config_json);
+Result<ModelConfig> parse_hy_v3_config(std::string_view config_json);
 Result<ModelConfig> parse_internlm3_config(std::string_view config_json);
+Result<ModelConfig> parse_jamba_config(std::string_view config_json);
 Result<ModelConfig> parse_kimi_linear_config(std::string_view config_json);
 Result<ModelConfig> parse_lfm2_config(std::string_view config_json);
 Result<ModelConfig> parse_lfm2_moe_config(std::string_view config_json);
 Result<ModelConfig> parse_llama_config(std::string_view config_json);
+Result<ModelConfig> parse_llama4_config(std::string_view config_json);
+Result<ModelConfig> parse_longcat_flash_config(std::string_view config_json);
+Result<ModelConfig> parse_mimo_v2_flash_config(std::string_view config_json);
 Result<ModelConfig> parse_minimax_config(std::string_view config_json);
 Result<ModelConfig> parse_minimax_m2_config(std::string_view config_json);
 Result<ModelConfig> parse_ministral3_config(std::string_view config_json);
@@ -66,5 +75,6 @@ Result<ModelConfig> parse_seed_oss_config(std::string_view config_json);
 Result<ModelConfig> parse_smollm3_config(std::string_view config_json);
 Result<ModelConfig> parse_stablelm_config(std::string_view config_json);
 Result<ModelConfig> parse_starcoder2_config(std::string_view config_json);
+Result<ModelConfig> parse_step3p5_config(std::string_view config_json);
 
 }  // namespace kvroof

@@ -10,11 +10,12 @@ using u64 = std::uint64_t;
 
 u64 norm_parameters(const ModelShape& s) { return u64{s.hidden} * (s.norm_bias ? 2 : 1); }
 
-u64 qk_norm_parameters(const ModelShape& s) {
+u64 qk_norm_parameters(const ModelShape& s, const AttentionKind& a) {
+  const u64 kv_heads = a.own_rows ? a.kv_heads : 0;
   switch (s.qk_norm) {
-    case QkNorm::kHead: return 2 * u64{s.head_dim};
+    case QkNorm::kHead: return (a.own_rows ? 2 : 1) * u64{a.head_dim};
     case QkNorm::kEachHead:
-    case QkNorm::kWhole: return (u64{s.heads} + s.kv_heads) * s.head_dim;
+    case QkNorm::kWhole: return (a.heads + kv_heads) * a.head_dim;
     default: return 0;
   }
 }
@@ -30,16 +31,23 @@ u64 latent_attention_parameters(const ModelShape& s) {
   return q_parameters + down + up + u64{s.heads} * s.latent_v_dim * hidden;
 }
 
-u64 attention_parameters(const ModelShape& s) {
+u64 attention_parameters(const ModelShape& s, const AttentionKind& a) {
   if (s.latent()) return latent_attention_parameters(s);
   const u64 hidden = s.hidden;
-  const u64 q = u64{s.heads} * s.head_dim;
-  const u64 k = u64{s.kv_heads} * s.head_dim;
-  const u64 v = u64{s.kv_heads} * s.v_head_dim;
-  const u64 out = u64{s.heads} * s.v_head_dim;
+  const u64 q = u64{a.heads} * a.head_dim;
+  const u64 k = a.own_rows ? u64{a.kv_heads} * a.head_dim : 0;
+  const u64 v = a.own_rows && a.makes_v ? u64{a.kv_heads} * a.v_head_dim : 0;
+  const u64 out = u64{a.heads} * a.v_head_dim;
   const u64 gated_q = s.attention_gate ? 2 * q : q;
-  return hidden * (gated_q + k + v + out) + (s.qkv_bias ? q + k + v : 0) + (s.out_bias ? hidden : 0) +
-         qk_norm_parameters(s) + (s.attention_sinks ? s.heads : 0);
+  return hidden * (gated_q + k + v + out + (s.head_gate ? a.heads : 0)) + (s.qkv_bias ? q + k + v : 0) +
+         (s.out_bias ? hidden : 0) + qk_norm_parameters(s, a) + (a.sinks ? a.heads : 0);
+}
+
+// Those of each layer's embedding, but for its table: a gate and a way back with its norm, and the way from the token's
+// embedding.
+u64 layer_embedding_parameters(const ModelShape& s) {
+  const u64 width = s.layer_embedding;
+  return width == 0 ? 0 : s.layers * (3 * width * s.hidden + norm_parameters(s)) + width;
 }
 
 // Of an MLP whose input and output are `width` wide.
@@ -66,20 +74,34 @@ u64 routed_parameters(const ModelShape& s) {
 
 u64 layers_parameters(const ModelShape& s) {
   const u64 experts = s.expert_layers(), dense = s.mlps() - experts;
-  u64 total = s.layers * attention_parameters(s) + s.state.layers * state_parameters(s.state, s.hidden);
+  u64 total = s.state.layers * state_parameters(s.state, s.hidden) + layer_embedding_parameters(s);
+  for (const AttentionKind& kind : attention_kinds(s)) total += kind.layers * attention_parameters(s, kind);
   total += s.index.layers * s.index.parameters(s.hidden, s.latent_q_rank);
+  total += u64{s.layers} * s.layer_extras + s.model_extras;
   total += u64{s.norms_per_layer} * (s.mixers() + s.mlps()) / 2 * norm_parameters(s);
-  if (dense > 0) total += dense * mlp_parameters(s, s.ffn, s.hidden);
+  const u64 sharing = s.sharing_ffn > 0 ? s.sharing_layers : 0;
+  if (dense > 0) total += (dense - sharing) * mlp_parameters(s, s.ffn, s.hidden);
+  if (sharing > 0) total += sharing * mlp_parameters(s, s.sharing_ffn, s.hidden);
   if (experts > 0) total += experts * beside_routed_parameters(s) + routed_parameters(s);
   return total;
 }
 
 u64 exact_parameters(const ModelShape& s) {
   return s.state.layers * exact_state_parameters(s.state) +
-         (s.router_bias ? s.expert_layers() * s.experts : 0) + (s.attention_sinks ? u64{s.layers} * s.heads : 0);
+         (s.router_bias ? s.expert_layers() * s.experts : 0) +
+         (s.attention_sinks ? (s.layers - s.other.layers.size()) * s.heads : 0);
 }
 
 u64 head_parameters(const ModelShape& s) { return u64{s.vocab} * s.embedding_width + (s.head_bias ? s.vocab : 0); }
+
+u64 embedding_parameters(const ModelShape& s) {
+  return u64{s.vocab} * s.embedding_width + u64{s.position_rows} * s.hidden +
+         u64{s.layer_embedding_rows} * s.layers * s.layer_embedding;
+}
+
+u64 embedding_row(const ModelShape& s) {
+  return u64{s.embedding_width} + (s.position_rows > 0 ? s.hidden : 0) + u64{s.layers} * s.layer_embedding;
+}
 
 u64 projection_parameters(const ModelShape& s) {
   return s.embedding_width == s.hidden ? 0 : 2 * u64{s.embedding_width} * s.hidden;
@@ -90,17 +112,16 @@ u64 norm_vectors_outside_layers(const ModelShape& s) {
 }
 
 u64 parameter_count(const ModelShape& s) {
-  u64 total = u64{s.vocab} * s.embedding_width + u64{s.position_rows} * s.hidden + projection_parameters(s);
+  u64 total = embedding_parameters(s) + projection_parameters(s);
   total += layers_parameters(s) + norm_vectors_outside_layers(s);
   if (s.tied_head) return total + (s.head_bias ? s.vocab : 0);
   return total + head_parameters(s);
 }
 
 u64 active_parameters(const ModelShape& s) {
-  const u64 embedding = u64{s.embedding_width} + (s.position_rows > 0 ? s.hidden : 0);
   u64 layers = layers_parameters(s);
   if (s.experts > 0) layers -= s.expert_layers() * (s.experts - s.experts_per_token) * expert_parameters(s);
-  return embedding + projection_parameters(s) + layers + norm_vectors_outside_layers(s) + head_parameters(s);
+  return embedding_row(s) + projection_parameters(s) + layers + norm_vectors_outside_layers(s) + head_parameters(s);
 }
 
 Bytes weight_bytes(const ModelShape& shape, DType type) {
@@ -117,18 +138,25 @@ KvBytes head_row(const ModelShape& s, KvType type) {
 
 }  // namespace
 
+u64 rows_of_token(const ModelShape& s) {
+  u64 rows = 0;
+  for (std::uint32_t layer = 0; layer < s.layers - s.sharing_layers; ++layer) rows += s.rows_of_token(layer);
+  return rows;
+}
+
 Bytes kv_bytes_per_token(const ModelShape& s, KvType type) {
-  return Bytes(u64{s.layers} * s.kv_heads * head_row(s, type).total() + s.index.layers * s.index.key().total());
+  return Bytes(rows_of_token(s) * head_row(s, type).total() + s.index.layers * s.index.key().total());
 }
 
 Bytes kv_bytes(const ModelShape& s, KvType type, u64 tokens) {
   u64 bytes = 0;
-  for (std::uint32_t layer = 0; layer < s.layers; ++layer) {
+  for (std::uint32_t layer = 0; layer < s.layers - s.sharing_layers; ++layer) {
     const u64 rows = s.window(layer) > 0 ? std::min<u64>(tokens, s.window(layer)) : tokens;
-    bytes += type.by_age() ? aged_bytes(type, s.head_dim, s.row_width() - s.head_dim, kivi_rows(tokens, rows)).total()
-                           : rows * head_row(s, type).total();
+    bytes += s.rows_of_token(layer) *
+             (type.by_age() ? aged_bytes(type, s.head_dim, s.row_width() - s.head_dim, kivi_rows(tokens, rows)).total()
+                            : rows * head_row(s, type).total());
   }
-  return Bytes(bytes * s.kv_heads + tokens * s.index.layers * s.index.key().total());
+  return Bytes(bytes + tokens * s.index.layers * s.index.key().total());
 }
 
 Bytes state_bytes(const ModelShape& s, DType weights) {
@@ -157,6 +185,10 @@ std::string layout_problem(const ModelShape& s) {
   if (s.expert_width > 0 && s.experts == 0) return "expert_width is there, but no experts";
   if (s.expert_width > kWide) return fmt::format("expert_width is {}, expected at most {}", s.expert_width, kWide);
   if (std::string problem = state_problem(s.state); !problem.empty()) return problem;
+  if (s.state.beside_attention && s.state.layers > s.layers) {
+    return fmt::format("state_layers is {}, but only {} layers attend beside them", s.state.layers, s.layers);
+  }
+  if (std::string problem = attention_problem(s); !problem.empty()) return problem;
   if (s.experts > 0 && (s.experts > 1U << 16 || s.experts_per_token == 0 || s.experts_per_token > s.experts ||
                         s.expert_ffn == 0 || s.expert_ffn > kWide || s.shared_expert_ffn > kWide)) {
     return fmt::format("{} experts of size {}, {} a token: expected at most 65536 experts and 1 to all of them a token",

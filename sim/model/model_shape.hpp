@@ -1,6 +1,7 @@
 // The shape of a decoder-only transformer: what decides bytes, flops and positions; nothing else about a model.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -11,6 +12,7 @@
 #include "sim/core/kv_type.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/units.hpp"
+#include "sim/model/attention_layers.hpp"
 #include "sim/model/state_layers.hpp"
 #include "sim/model/token_index.hpp"
 
@@ -49,6 +51,7 @@ struct ModelShape {
   bool qkv_bias = false;
   bool out_bias = false;         // attention output projection
   bool attention_gate = false;   // q's projection also makes a gate of the output (Qwen3-Next)
+  bool head_gate = false;        // a projection makes one number for each query head, its output's gate (Step 3.5)
   bool mlp_bias = false;
   QkNorm qk_norm = QkNorm::kNone;
   std::vector<std::uint32_t> layer_windows;  // of each layer: tokens it sees, its own included; 0: all. Empty: all 0
@@ -56,9 +59,23 @@ struct ModelShape {
   bool attention_sinks = false;
   std::vector<std::uint32_t> unturned_layers;  // those without positions, ascending, where others are rotated
 
+  OtherAttention other;  // layers whose heads are not those above
+  // The last so many layers attend to the rows of the last one before them that is of their kind, and have none
+  // themselves (Gemma 3n, Gemma 4).
+  std::uint32_t sharing_layers = 0;
+  std::uint32_t sharing_ffn = 0;  // hidden size of their MLPs; 0: ffn
+
   StateLayers state;  // layers without a cache
   // Layers with an MLP: 0 means all of both kinds. In Nemotron-H an MLP is a layer of its own, as attention is.
   std::uint32_t mlp_layers = 0;
+
+  // A token has a row of so many elements for each layer beside its embedding, which a gate and a projection of the
+  // layer add to its output (Gemma 3n, Gemma 4); the table's rows.
+  std::uint32_t layer_embedding = 0;
+  std::uint32_t layer_embedding_rows = 0;
+  // Parameters that no other size describes and that each token passes: of a layer, and outside of layers.
+  std::uint32_t layer_extras = 0;
+  std::uint32_t model_extras = 0;
 
   // Mixture of experts: all MLPs but the first `dense_layers`. Every expert is an MLP of the kind above.
   std::uint32_t experts = 0;             // routed; 0: a dense model
@@ -87,7 +104,9 @@ struct ModelShape {
   [[nodiscard]] bool latent() const { return latent_rank > 0; }
   [[nodiscard]] bool is_expert_layer(std::uint32_t layer) const { return experts > 0 && layer >= dense_layers; }
   // That mix tokens, by attention or by a state.
-  [[nodiscard]] std::uint32_t mixers() const { return layers + state.layers; }
+  [[nodiscard]] std::uint32_t mixers() const {
+    return state.beside_attention ? std::max(layers, state.layers) : layers + state.layers;
+  }
   [[nodiscard]] std::uint32_t mlps() const { return mlp_layers > 0 ? mlp_layers : mixers(); }
   // As a model's card counts them: each mixer and each MLP by itself where their numbers differ.
   [[nodiscard]] std::uint32_t blocks() const { return mlps() == mixers() ? mixers() : mixers() + mlps(); }
@@ -99,6 +118,19 @@ struct ModelShape {
   [[nodiscard]] std::uint32_t routed_width() const { return expert_width > 0 ? expert_width : hidden; }
   [[nodiscard]] std::uint32_t window(std::uint32_t layer) const {
     return layer_windows.empty() ? 0 : layer_windows[layer];
+  }
+  [[nodiscard]] bool is_other(std::uint32_t layer) const {
+    return std::binary_search(other.layers.begin(), other.layers.end(), layer);
+  }
+  [[nodiscard]] bool has_own_rows(std::uint32_t layer) const { return layer + sharing_layers < layers; }
+  // Rows of row_width() that a token's k and v are in this layer: its KV heads, of which a wider one counts as several,
+  // with their scales. Where it has no rows of its own: those that it reads.
+  [[nodiscard]] std::uint32_t rows_of_token(std::uint32_t layer) const {
+    return is_other(layer) ? other.kv_heads * other.head_dim / head_dim : kv_heads;
+  }
+  // Of layers that hold and read the same it is the same.
+  [[nodiscard]] std::uint64_t cache_kind(std::uint32_t layer) const {
+    return std::uint64_t{window(layer)} << 2U | (is_other(layer) ? 2U : 0U) | (has_own_rows(layer) ? 0U : 1U);
   }
   // Elements of a cached row: k and v of one token in one KV head. A latent row holds its v inside k.
   [[nodiscard]] std::uint32_t row_width() const { return head_dim + (latent() ? 0 : v_head_dim); }
@@ -125,8 +157,13 @@ std::uint64_t routed_parameters(const ModelShape& shape);      // of all routed 
 std::uint64_t exact_parameters(const ModelShape& shape);       // in 32 bits: biases that choose experts, sinks, what
                                                              // heads of states have each by itself
 std::uint64_t head_parameters(const ModelShape& shape);        // matrix and bias of the LM head, tied or not
+std::uint64_t embedding_parameters(const ModelShape& shape);   // tables of tokens, of positions and of each layer
+std::uint64_t embedding_row(const ModelShape& shape);          // of these, what a token reads
 std::uint64_t projection_parameters(const ModelShape& shape);  // between embedding_width and hidden, both ways
 std::uint64_t norm_vectors_outside_layers(const ModelShape& shape);  // embedding norm and final norm
+
+// Rows of row_width() that a token has in all layers.
+std::uint64_t rows_of_token(const ModelShape& shape);
 
 // Why no model can have these sizes, or nothing. Sizes that pass never wrap around in the functions above.
 std::string shape_problem(const ModelShape& shape);

@@ -56,8 +56,8 @@ void scale_llama3(RotaryRule& rule, const Llama3Scaling& s) {
   for (float& frequency : rule.inverse_frequencies) {
     const double wavelength = 2 * std::numbers::pi / static_cast<double>(frequency);
     // 0 where the pair is divided, 1 where it stays.
-    const double blend = (s.original / wavelength - s.low_frequency) / (s.high_frequency - s.low_frequency);
-    const double kept = std::clamp(blend, 0.0, 1.0);
+    const double above = s.original / wavelength - s.low_frequency, width = s.high_frequency - s.low_frequency;
+    const double kept = width > 0 ? std::clamp(above / width, 0.0, 1.0) : above >= 0 ? 1 : 0;
     frequency *= static_cast<float>((1 - kept) / s.factor + kept);
   }
 }

@@ -12,7 +12,9 @@ using u64 = std::uint64_t;
 // Norms, and what is learned of heads and channels.
 u64 vector_parameters(const StateLayers& s) {
   switch (s.kind) {
-    case StateKind::kMamba2: return exact_state_parameters(s) + s.values();
+    case StateKind::kMamba1:  // what makes channels forget, what passes by, and biases of steps
+      return s.values() * (s.key_dim + 2) + (s.output_norm ? s.step_rank + 2 * s.keys() : 0);
+    case StateKind::kMamba2: return exact_state_parameters(s) + (s.output_norm ? s.values() : 0);
     case StateKind::kGatedDelta: return exact_state_parameters(s) + s.value_dim;
     case StateKind::kKimiDelta: return s.keys() + s.heads + s.value_dim;
     case StateKind::kLightning: return s.values();
@@ -26,7 +28,8 @@ u64 state_elements(const StateLayers& s) { return u64{s.heads} * s.key_dim * s.v
 
 u64 convolved_channels(const StateLayers& s, u64 hidden) {
   if (s.convolution == 0) return 0;
-  return s.kind == StateKind::kShortConvolution ? hidden : 2 * s.keys() + s.values();
+  if (s.kind == StateKind::kShortConvolution) return hidden;
+  return s.values() + (s.kind == StateKind::kMamba1 ? 0 : 2 * s.keys());
 }
 
 StateRows state_rows(const StateLayers& s, u64 hidden) {
@@ -38,7 +41,8 @@ StateRows state_rows(const StateLayers& s, u64 hidden) {
 u64 state_parameters(const StateLayers& s, u64 hidden) {
   u64 total = vector_parameters(s);
   each_state_product(s, hidden, [&](u64 in, u64 out) { total += in * out; });
-  const u64 of_channel = s.convolution + (s.kind == StateKind::kMamba2 ? 1 : 0);  // its bias
+  const bool has_bias = s.kind == StateKind::kMamba1 || s.kind == StateKind::kMamba2;
+  const u64 of_channel = s.convolution + (has_bias ? 1 : 0);
   return total + convolved_channels(s, hidden) * of_channel;
 }
 
@@ -62,13 +66,13 @@ u64 state_operations(const StateLayers& s, u64 hidden) {
 }
 
 std::string state_problem(const StateLayers& s) {
-  constexpr std::uint32_t kMostHeld = 1U << 12, kMost = 1U << 16, kWide = 1U << 20;
+  constexpr std::uint32_t kMostStates = 1U << 12, kMost = 1U << 16, kWide = 1U << 20;
   const bool sized = s.heads > 0 || s.key_heads > 0 || s.key_dim > 0 || s.value_dim > 0;
   if (s.kind == StateKind::kNone) {
     return s.layers == 0 && !sized ? "" : "state_kind is missing, but other fields of states are there";
   }
-  if (s.layers == 0 || s.layers > kMostHeld) {
-    return fmt::format("state_layers is {}, expected 1 to {}", s.layers, kMostHeld);
+  if (s.layers == 0 || s.layers > kMostStates) {
+    return fmt::format("state_layers is {}, expected 1 to {}", s.layers, kMostStates);
   }
   if (s.convolution > 64) return fmt::format("state_convolution is {}, expected at most 64", s.convolution);
   if (s.kind == StateKind::kShortConvolution) {
@@ -77,6 +81,9 @@ std::string state_problem(const StateLayers& s) {
   }
   for (const std::uint32_t size : {s.heads, s.key_heads, s.key_dim, s.value_dim}) {
     if (size == 0 || size > kMost) return fmt::format("a size of a state is {}, expected 1 to {}", size, kMost);
+  }
+  if (s.step_rank > kMost || (s.kind == StateKind::kMamba1) != (s.step_rank > 0)) {
+    return fmt::format("state_step_rank is {}, expected 1 to {} of Mamba-1 alone", s.step_rank, kMost);
   }
   if (s.heads % s.key_heads != 0) {
     return fmt::format("state_heads is {}, not a multiple of state_key_heads {}", s.heads, s.key_heads);

@@ -12,6 +12,7 @@ namespace kvroof {
 
 enum class StateKind : std::uint8_t {
   kNone,
+  kMamba1,            // each channel has a state of its own, arXiv:2312.00752 (Jamba)
   kMamba2,            // arXiv:2405.21060
   kGatedDelta,        // with an output gate, arXiv:2412.06464 (Qwen3-Next)
   kKimiDelta,         // each channel forgets by itself, arXiv:2510.26692
@@ -26,12 +27,15 @@ struct StateLayers {
   StateKind kind = StateKind::kNone;
   std::uint32_t layers = 0;       // beside those of attention
   std::uint32_t heads = 0;        // each holds a matrix of key_dim x value_dim; short convolutions have none
-  std::uint32_t key_heads = 0;    // of q and k; Mamba-2: groups of B and C
-  std::uint32_t key_dim = 0;      // Mamba-2: the size of the state
+  std::uint32_t key_heads = 0;    // of q and k; Mamba: groups of B and C
+  std::uint32_t key_dim = 0;      // Mamba: the size of the state
   std::uint32_t value_dim = 0;
   std::uint32_t convolution = 0;  // tokens that the causal convolution before it sees, its own included; 0: none
   DType type = DType::kBF16;      // of the matrices
   std::optional<DType> row_type{};  // of the rows of the convolution; none: that of the weights
+  std::uint32_t step_rank = 0;     // Mamba-1: the narrow row that the steps of its channels are made of
+  bool output_norm = true;         // Mamba-2: a norm of the output with its gate; Mamba-1: of B, C and the narrow row
+  bool beside_attention = false;   // in layers that also attend, on the same input (Falcon-H1)
 
   [[nodiscard]] std::uint64_t keys() const { return std::uint64_t{key_heads} * key_dim; }
   [[nodiscard]] std::uint64_t values() const { return std::uint64_t{heads} * value_dim; }
@@ -57,6 +61,11 @@ void each_state_product(const StateLayers& s, std::uint64_t hidden, F&& product)
   const std::uint64_t k = s.keys(), v = s.values();
   switch (s.kind) {
     case StateKind::kNone: return;
+    case StateKind::kMamba1:
+      product(hidden, 2 * v);  // gate and x
+      product(v, s.step_rank + 2 * k);  // what steps are made of, B and C
+      product(s.step_rank, v);
+      return product(v, hidden);
     case StateKind::kMamba2:
       product(hidden, 2 * v + 2 * k + s.heads);  // gate and x, B and C, the step of each head
       return product(v, hidden);

@@ -211,6 +211,16 @@ void project_ages(LayerCounts& t, const LayerCounts& c, Held recorded, Held to, 
   t.converted = {keys, values, whole_groups(static_cast<double>(keys)), values};
 }
 
+bool keeps_query_heads(const Residency& from, const ModelShape& shape) { return from.storage_heads != shape.kv_heads; }
+
+// Rows of a token in a layer of the projection.
+std::uint32_t layer_rows(const Residency& from, const ModelShape& from_shape, const ModelShape& to,
+                         std::uint32_t layer) {
+  const bool query_heads = keeps_query_heads(from, from_shape);
+  if (!to.is_other(layer)) return query_heads ? to.heads : to.kv_heads;
+  return to.rows_of_token(layer) * (query_heads ? to.other.heads / to.other.kv_heads : 1);
+}
+
 // Everything but the cells of a projection on `layers` layers.
 Residency without_cells(const Residency& from, const ModelShape& from_shape, const ModelShape& to,
                         ProjectedLengths lengths, std::uint32_t layers) {
@@ -227,8 +237,7 @@ Residency without_cells(const Residency& from, const ModelShape& from_shape, con
   out.prompt = lengths.prompt;
   out.steps = lengths.output;
   out.layers = layers;
-  const bool per_query_head = from.storage_heads != from_shape.kv_heads;
-  out.storage_heads = per_query_head ? to.heads : to.kv_heads;
+  out.storage_heads = keeps_query_heads(from, from_shape) ? to.heads : to.kv_heads;
   out.kv_heads = to.kv_heads;
   out.cells.resize((std::size_t{lengths.output} + 1) * layers);
   return out;
@@ -250,15 +259,16 @@ struct Growth {
 // Fills layer `cell` of a projection from layer `source` of a recording.
 void fill_layer(const Residency& from, std::uint32_t source, const Growth& growth, Residency& out, std::uint32_t cell) {
   const std::uint32_t window = out.layer_windows.empty() ? 0 : out.layer_windows[cell];
+  const std::uint32_t heads = out.rows_of_token(cell);
   const std::uint32_t recorded_window = from.layer_windows.empty() ? 0 : from.layer_windows[source];
   const Target to{out.prompt,
                   out.steps,
-                  static_cast<double>(out.storage_heads) / from.storage_heads,
+                  static_cast<double>(heads) / from.storage_heads,
                   static_cast<double>(out.prompt) / from.prompt,
                   causal_rows(out.prompt, window) / causal_rows(from.prompt, recorded_window),
                   window,
                   recorded_window,
-                  out.storage_heads,
+                  heads,
                   from.storage_heads,
                   growth.width,
                   growth.room,
@@ -267,10 +277,9 @@ void fill_layer(const Residency& from, std::uint32_t source, const Growth& growt
   const MovedRows moved(from, source);
   out.at(0, cell) = prompt_counts(from.at(0, source), occupancy, to);
   const auto recorded_at = [&](std::uint32_t s) { return Held{0, u64{from.prompt} + s, from.storage_heads}; };
-  const auto held_at = [&](std::uint32_t s) { return Held{0, u64{out.prompt} + s, out.storage_heads}; };
+  const auto held_at = [&](std::uint32_t s) { return Held{0, u64{out.prompt} + s, heads}; };
   project_ages(out.at(0, cell), from.at(0, source), recorded_at(0), held_at(0), true);
-  const u64 heads = out.storage_heads;
-  const auto prompt_rows = [&](std::uint32_t seen) { return heads * prefill_rows_read(out.prompt, 1, seen); };
+  const auto prompt_rows = [&](std::uint32_t seen) { return u64{heads} * prefill_rows_read(out.prompt, 1, seen); };
   if (out.index_tokens > 0) choose(out.at(0, cell), prompt_rows(window), prompt_rows(out.index_tokens));
   for (std::uint32_t step = 1; step <= out.steps; ++step) {
     const std::uint32_t s = moved.recorded_step(step, out.steps);
@@ -278,9 +287,21 @@ void fill_layer(const Residency& from, std::uint32_t source, const Growth& growt
     const double read_growth = growth.reads ? to.read_growth(from.prompt, s, step) : 0;
     c = decode_counts(from.at(s, source), from.at(s - 1, source).resident, occupancy.rows(step - 1, to),
                       occupancy.rows(step, to), read_growth, to);
-    if (out.index_tokens > 0) choose(c, c.allocated, heads * out.index_tokens);
+    if (out.index_tokens > 0) choose(c, c.allocated, u64{heads} * out.index_tokens);
     c.moved = moved.at(step, occupancy, to);
     project_ages(c, from.at(s, source), recorded_at(s), held_at(step), false);
+  }
+}
+
+// What of the counts of a layer there is where it is not like most.
+void as_layer(const ModelShape& to, std::uint32_t layer, Residency& out, std::uint32_t cell) {
+  for (std::uint32_t step = 0; step <= out.steps; ++step) {
+    LayerCounts& c = out.at(step, cell);
+    if (to.is_other(layer)) c.attended_other = c.attended;
+    if (to.has_own_rows(layer)) continue;
+    const u64 there = c.resident;
+    c = read_alone(c);
+    if (step == 0) c.allocated = there;  // for the step that follows a prompt
   }
 }
 
@@ -308,8 +329,12 @@ Residency project(const Residency& residency, const ModelShape& from, const Mode
                   const Room& room, const Room& reads) {
   Residency out = without_cells(residency, from, to, lengths, to.layers);
   out.layer_windows = to.layer_windows;
+  for (std::uint32_t layer = 0; layer < to.layers && !to.other.layers.empty(); ++layer) {
+    out.layer_rows.push_back(layer_rows(residency, from, to, layer));
+  }
   for (std::uint32_t layer = 0; layer < to.layers; ++layer) {
     fill_layer(residency, source_layer(layer, to, residency), {width_growth(from, to), room, reads}, out, layer);
+    as_layer(to, layer, out, layer);
   }
   return out;
 }
@@ -318,7 +343,9 @@ Residency project_layer(const Residency& residency, const ModelShape& from, cons
                         ProjectedLengths lengths, const Room& room, std::uint32_t layer, const Room& reads) {
   Residency out = without_cells(residency, from, to, lengths, 1);
   out.layer_windows = {to.window(layer)};
+  out.layer_rows = {layer_rows(residency, from, to, layer)};
   fill_layer(residency, source_layer(layer, to, residency), {width_growth(from, to), room, reads}, out, 0);
+  as_layer(to, layer, out, 0);
   return out;
 }
 

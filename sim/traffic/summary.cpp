@@ -12,16 +12,21 @@ using u64 = std::uint64_t;
 // layer's window shows them.
 LayerCounts step_after_prompt(const Residency& r, std::uint32_t layer) {
   const LayerCounts& prompt = r.at(0, layer);
+  const std::uint32_t rows = r.rows_of_token(layer);
+  const bool own = prompt.written > 0;
   LayerCounts next;
-  const u64 shown = r.within_window(layer, prompt.resident + r.storage_heads);
+  const u64 shown = r.within_window(layer, (own ? prompt.resident : prompt.allocated) + rows);
   next.attended = r.chosen(shown);
   next.indexed = r.index_tokens > 0 ? shown : 0;
-  next.written = r.storage_heads;
-  next.resident = prompt.resident;
-  next.attended_aged = next.resident_aged = prompt.resident_aged;
-  next.attended_aged.keys16 += r.storage_heads;
-  next.attended_aged.values16 += r.storage_heads;
+  next.attended_other = prompt.attended_other > 0 ? next.attended : 0;
+  next.attended_aged = prompt.resident_aged;
+  next.attended_aged.keys16 += rows;
+  next.attended_aged.values16 += rows;
   next.scored = next.page_metadata = prompt.page_metadata;
+  if (!own) return read_alone(next);
+  next.written = rows;
+  next.resident = prompt.resident;
+  next.resident_aged = prompt.resident_aged;
   return next;
 }
 
@@ -73,6 +78,17 @@ void set_full_ages(LayerCounts& c, u64 heads, u64 tokens, u64 held, u64 before) 
 }
 
 }  // namespace
+
+LayerCounts read_alone(const LayerCounts& counts) {
+  LayerCounts read;
+  read.attended = counts.attended;
+  read.attended_other = counts.attended_other;
+  read.attended_aged = counts.attended_aged;
+  read.state_read = counts.state_read;
+  read.scored = counts.scored;
+  read.policy_flops = counts.policy_flops;
+  return read;
+}
 
 ResidencySummary summarise(const Residency& r) {
   ResidencySummary sum;
@@ -172,17 +188,41 @@ static Residency full_attention(u64 heads, std::uint32_t window, std::uint32_t c
   return layer;
 }
 
-ResidencySummary full_attention_summary(const ModelShape& shape, std::uint32_t prompt, std::uint32_t output) {
-  std::map<std::uint32_t, std::uint32_t> layers_of_window;
-  for (std::uint32_t layer = 0; layer < shape.layers; ++layer) ++layers_of_window[shape.window(layer)];
-  SummarySum of_windows;
-  for (const auto& [window, layers] : layers_of_window) {
-    of_windows.add(summarise(full_attention(u64{shape.kv_heads} * layers, window, shape.index.tokens, prompt, output)));
+// As layer `layer` of a shape has its part of a residency that was made as if it were one of most.
+static ResidencySummary as_layer(const ModelShape& shape, std::uint32_t layer, ResidencySummary sum) {
+  if (shape.is_other(layer)) {
+    sum.prefill.attended_other = sum.prefill.attended;
+    sum.decode.attended_other = sum.decode.attended;
   }
-  of_windows.end_sequence(prompt, output, shape.layers);
-  ResidencySummary sum = of_windows.mean();
+  if (shape.has_own_rows(layer)) return sum;
+  sum.prefill = read_alone(sum.prefill);
+  sum.decode = read_alone(sum.decode);
+  sum.peak_rows = sum.peak_paged_rows = sum.peak_page_metadata = 0;
+  sum.peak_aged = {};
+  return sum;
+}
+
+ResidencySummary full_attention_summary(const ModelShape& shape, std::uint32_t prompt, std::uint32_t output) {
+  struct Alike {
+    std::uint32_t first = 0, layers = 0;
+  };
+  std::map<u64, Alike> kinds;
+  std::uint32_t most_rows = shape.kv_heads;
+  for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
+    const auto [kind, fresh] = kinds.try_emplace(shape.cache_kind(layer), Alike{layer, 0});
+    ++kind->second.layers;
+    most_rows = std::max(most_rows, shape.rows_of_token(layer));
+  }
+  SummarySum of_kinds;
+  for (const auto& [kind, alike] : kinds) {
+    const u64 heads = u64{shape.rows_of_token(alike.first)} * alike.layers;
+    const Residency layers = full_attention(heads, shape.window(alike.first), shape.index.tokens, prompt, output);
+    of_kinds.add(as_layer(shape, alike.first, summarise(layers)));
+  }
+  of_kinds.end_sequence(prompt, output, shape.layers);
+  ResidencySummary sum = of_kinds.mean();
   sum.storage_heads = shape.kv_heads;
-  sum.layer_prompt_rows = u64{shape.kv_heads} * prompt;
+  sum.layer_prompt_rows = u64{most_rows} * prompt;
   return sum;
 }
 
@@ -194,11 +234,16 @@ static StepTraffic traffic_of_all_steps(const ModelShape& shape, TrafficTypes ty
   StepWork work{0, 0, summary.storage_heads, summary.decode};
   LayerCounts& rows = work.rows;
   work.rows_read = rows.attended + more * rows.written;
+  const u64 before = rows.attended;
   work.keys_read = rows.indexed > 0 ? rows.indexed + more * rows.written : 0;
   rows.attended = passed * rows.attended + passed * more / 2 * rows.written;
   if (rows.indexed > 0) {
     work.rows_read = rows.attended;
     rows.indexed = passed * rows.indexed + passed * more / 2 * rows.written;
+  }
+  if (rows.attended_other > 0) {
+    const double growth = static_cast<double>(rows.attended) / static_cast<double>(before);
+    rows.attended_other = scaled(rows.attended_other, growth);
   }
   if (rows.attended_aged != AgedRows{}) {
     rows.attended_aged.keys16 += more * rows.written;

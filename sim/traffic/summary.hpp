@@ -80,6 +80,9 @@ class SummarySum {
   double prompt_squares_ = 0;
 };
 
+// Of a layer that has no rows of its own, what it reads of an earlier one's.
+LayerCounts read_alone(const LayerCounts& counts);
+
 // Full attention: every token stays, as far as a layer's window shows it. prompt ≥ 1.
 ResidencySummary full_attention_summary(const ModelShape& shape, std::uint32_t prompt, std::uint32_t output);
 

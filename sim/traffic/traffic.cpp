@@ -12,12 +12,6 @@ using u64 = std::uint64_t;
 
 constexpr u64 kActivationBytes = 4;  // activations are f32
 
-// Layers whose q and k are turned.
-u64 turned_layers(const ModelShape& s) {
-  const bool rotary = s.position == PositionScheme::kRotaryHalfSplit || s.position == PositionScheme::kRotaryAdjacent;
-  return rotary ? s.layers - s.unturned_layers.size() : 0;
-}
-
 // How often experts are chosen beside the mean, from the least to the most popular; as many of each.
 using Popularity = std::array<double, 12>;
 
@@ -36,7 +30,7 @@ u64 weight_elements(const ModelShape& s, const StepWork& work) {
   const u64 experts = work.experts.value_or(static_cast<u64>(std::llround(expected_experts(s, work.tokens))));
   u64 elements = layers_parameters(s) - routed_parameters(s) - exact_parameters(s);
   elements += experts * expert_parameters(s);
-  elements += work.tokens * (s.embedding_width + (s.position_rows > 0 ? s.hidden : 0));
+  elements += work.tokens * embedding_row(s);
   const u64 projection = projection_parameters(s) / 2;  // one way
   const u64 outside = norm_vectors_outside_layers(s);
   const u64 norm = u64{s.hidden} * (s.norm_bias ? 2 : 1);
@@ -100,26 +94,28 @@ Elements index_elements(const ModelShape& s) {
   return e;
 }
 
-void add_attention(Elements& e, const ModelShape& s) {
-  const u64 q = u64{s.heads} * s.head_dim;
-  const u64 k = u64{s.kv_heads} * s.head_dim;
+void add_attention(Elements& e, const ModelShape& s, const AttentionKind& a) {
+  const u64 q = u64{a.heads} * a.head_dim;
+  const u64 k = a.own_rows ? u64{a.kv_heads} * a.head_dim : 0;
+  const u64 out = u64{a.heads} * a.v_head_dim;
   e.add_linear(s.hidden, q, s.attention_gate ? 2 : 1);
-  e.add_linear(s.hidden, k);
-  e.add_linear(s.hidden, u64{s.kv_heads} * s.v_head_dim);
-  if (s.attention_gate) e.moved += 3 * u64{s.heads} * s.v_head_dim;
+  if (a.own_rows) e.add_linear(s.hidden, k);
+  if (a.own_rows && a.makes_v) e.add_linear(s.hidden, u64{a.kv_heads} * a.v_head_dim);
+  if (s.head_gate) e.add_linear(s.hidden, a.heads);
+  if (s.attention_gate || s.head_gate) e.moved += 3 * out;
   if (s.qk_norm != QkNorm::kNone) e.moved += 2 * (q + k);
-  e.add_linear(u64{s.heads} * s.v_head_dim, s.hidden);
+  e.add_linear(out, s.hidden);
 }
 
 // One token in a layer of attention, without its norms and residuals.
-Elements attention_elements(const ModelShape& s) {
+Elements attention_elements(const ModelShape& s, const AttentionKind& a) {
   Elements e;
   if (s.latent()) {
     add_latent_attention(e, s);
   } else {
-    add_attention(e, s);
+    add_attention(e, s, a);
   }
-  e.moved += u64{s.heads} * (u64{s.head_dim} + s.v_head_dim);  // attention itself
+  e.moved += u64{a.heads} * (u64{a.head_dim} + a.v_head_dim);  // attention itself
   return e;
 }
 
@@ -149,10 +145,24 @@ Elements expert_layer_elements(const ModelShape& s) {
   return e;
 }
 
-// Elements of q and k of one token that rotary embedding reads and writes.
+// Elements of q and k of one token that rotary embedding reads and writes, in all layers.
 u64 turned_elements(const ModelShape& s) {
-  const u64 q = s.heads * (s.latent() ? u64{s.latent_nope_dim} + s.latent_rope_dim : u64{s.head_dim});
-  return 2 * (q + u64{s.kv_heads} * s.head_dim);
+  if (s.position != PositionScheme::kRotaryHalfSplit && s.position != PositionScheme::kRotaryAdjacent) return 0;
+  u64 elements = 0;
+  for (const AttentionKind& a : attention_kinds(s)) {
+    const u64 q = a.heads * (s.latent() ? u64{s.latent_nope_dim} + s.latent_rope_dim : u64{a.head_dim});
+    elements += a.layers * 2 * (q + (a.own_rows ? u64{a.kv_heads} * a.head_dim : 0));
+  }
+  return elements * (s.layers - s.unturned_layers.size()) / std::max(s.layers, 1U);
+}
+
+// What each layer adds of an embedding of its own: the gate of its row and what they make, its norm and the residual.
+Elements layer_embedding_elements(const ModelShape& s) {
+  Elements e;
+  e.add_linear(s.hidden, s.layer_embedding, 2);
+  e.add_linear(s.layer_embedding, s.hidden);
+  e.moved += 5 * u64{s.layer_embedding} + 5 * u64{s.hidden};
+  return e;
 }
 
 // One token up to the last layer.
@@ -160,15 +170,22 @@ Elements token_elements(const ModelShape& s) {
   Elements e;
   e.moved = s.embedding_width + (s.embedding_norm ? 2 * u64{s.hidden} : 0);
   if (s.embedding_width != s.hidden) e.add_linear(s.embedding_width, s.hidden);
-  e.add(attention_elements(s), s.layers);
+  for (const AttentionKind& kind : attention_kinds(s)) {
+    if (kind.layers > 0) e.add(attention_elements(s, kind), kind.layers);
+  }
   e.add(index_elements(s), s.index.layers);
   if (s.state.layers > 0) e.add(state_layer_elements(s), s.state.layers);
   const u64 parts = u64{s.mixers()} + s.mlps();  // each with a half of the norms, and a residual
   e.moved += parts * (s.norms_per_layer + 3) * s.hidden;
-  e.moved += turned_layers(s) * turned_elements(s);
-  Elements dense;
+  e.moved += turned_elements(s);
+  if (s.layer_embedding > 0) e.add(layer_embedding_elements(s), s.layers);
+  e.products += u64{s.layers} * s.layer_extras + s.model_extras;
+  const u64 sharing = s.sharing_ffn > 0 ? s.sharing_layers : 0;
+  Elements dense, sharing_dense;
   dense.add_mlp(s, s.hidden, s.ffn);
-  e.add(dense, s.mlps() - s.expert_layers());
+  sharing_dense.add_mlp(s, s.hidden, s.sharing_ffn);
+  e.add(dense, s.mlps() - s.expert_layers() - sharing);
+  e.add(sharing_dense, sharing);
   if (s.experts > 0) e.add(expert_layer_elements(s), s.expert_layers());
   return e;
 }
@@ -183,8 +200,7 @@ Elements logit_elements(const ModelShape& s) {
 }
 
 u64 activation_elements(const ModelShape& s, const StepWork& work) {
-  const u64 q_and_out = u64{s.heads} * (u64{s.head_dim} + s.v_head_dim);
-  if (attention_only(s)) return work.tokens * s.layers * q_and_out;
+  if (attention_only(s)) return work.tokens * s.layers * s.heads * (u64{s.head_dim} + s.v_head_dim);
   return work.tokens * token_elements(s).moved + work.logit_tokens * logit_elements(s).moved;
 }
 
@@ -199,8 +215,11 @@ double linear_flops(const ModelShape& s, const StepWork& work) {
 // Every query head of the group that shares a storage head multiplies the row's k and adds its v.
 double attention_flops(const ModelShape& s, const StepWork& work) {
   if (work.storage_heads == 0) return 0;
+  const u64 others = work.rows.attended_other;
   const double group = static_cast<double>(s.heads) / work.storage_heads;
-  return 2.0 * static_cast<double>(work.rows.attended) * group * (s.head_dim + s.v_head_dim);
+  double queries = static_cast<double>(work.rows.attended - others) * group;
+  if (others > 0) queries += static_cast<double>(others) * other_group(s, work.storage_heads);
+  return 2.0 * queries * (s.head_dim + s.v_head_dim);
 }
 
 void add_cache_bytes(StepTraffic& t, const ModelShape& s, KvType kv, const StepWork& work) {
@@ -239,6 +258,10 @@ KvBytes resident_bytes(const ModelShape& s, KvType kv, const LayerCounts& rows) 
   return aged_bytes(kv, s.head_dim, stored_v_width(s), rows.resident_aged) + s.index.keys(rows.resident, s.layers);
 }
 
+double other_group(const ModelShape& s, std::uint32_t storage_heads) {
+  return storage_heads == s.kv_heads ? static_cast<double>(s.other.heads) / s.other.kv_heads : 1;
+}
+
 double expected_experts(const ModelShape& s, std::uint64_t tokens) {
   if (s.expert_layers() == 0 || tokens == 0) return 0;
   const double chosen = s.experts_per_token, layers = static_cast<double>(s.expert_layers());
@@ -253,7 +276,8 @@ double expected_experts(const ModelShape& s, std::uint64_t tokens) {
 
 u64 widest_mlp(const ModelShape& s) {
   const u64 experts = u64{s.experts_per_token} * s.expert_ffn + s.shared_expert_ffn;
-  return std::max(s.expert_layers() > 0 ? experts : 0, s.expert_layers() < s.mlps() ? u64{s.ffn} : 0);
+  return std::max(s.expert_layers() > 0 ? experts : 0,
+                  s.expert_layers() < s.mlps() ? u64{std::max(s.ffn, s.sharing_ffn)} : 0);
 }
 
 StepTraffic& StepTraffic::operator+=(const StepTraffic& other) {
@@ -331,7 +355,9 @@ StepTraffic prefill_traffic(const ModelShape& shape, TrafficTypes types, std::ui
   work.experts = experts;
   if (query_block > 1) {
     for (std::uint32_t layer = 0; layer < layers.size(); ++layer) {
-      work.rows_read += storage_heads * prefill_rows_read(prompt, query_block, shape.window(layer));
+      const u64 heads = shape.is_other(layer) ? storage_heads / shape.kv_heads * u64{shape.rows_of_token(layer)}
+                                              : storage_heads;
+      work.rows_read += heads * prefill_rows_read(prompt, query_block, shape.window(layer));
     }
   }
   if (logit_block > 0) work.head_reads = (u64{prompt} + logit_block - 1) / logit_block;

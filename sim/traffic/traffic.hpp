@@ -36,6 +36,10 @@
 // (sim/core/kv_type.hpp). A cache with a residual window (KIVI) writes float16 rows, reads what the tokens' ages say,
 // holes in groups of k included, and counts what it converts as compaction: float16 read, codes and scales written.
 //
+// Layers may have other heads than most (ModelShape::other), whose rows count as several where they are wider, and may
+// have no rows of their own but read those of an earlier layer. What a layer adds of an embedding of its own are three
+// linears, a gate, norms and a residual; extras count as weights and products alone.
+//
 // A layer that holds a state in place of a cache (sim/model/state_layers.hpp) reads its sequences' states and writes
 // them, in prompts once in each kStateChunk tokens: state_bytes, beside the causes. The engine counts them as
 // activations; its CUDA kernels keep them over a whole prompt and write them once. Its other activations are its
@@ -104,6 +108,9 @@ StepWork prompt_work(std::uint64_t prompts, std::uint64_t tokens, std::uint32_t 
 // experts that choose by power laws of 1.01 and 1.2, which their authors found latencies of DeepSeek-V3 and Qwen3-235B
 // to follow (ai-dynamo/aiconfigurator @095f58a, docs/POWER_LAW_DISTRIBUTION.md), 8 fits both best: 7 and 8 %.
 double expected_experts(const ModelShape& shape, std::uint64_t tokens);
+
+// Query heads that share a storage head of a layer of other heads (ModelShape::other).
+double other_group(const ModelShape& shape, std::uint32_t storage_heads);
 
 // Hidden elements of the MLP that one token passes: those of its experts together, or of a dense layer.
 std::uint64_t widest_mlp(const ModelShape& shape);

@@ -70,6 +70,15 @@ TEST_CASE("YaRN without truncation ramps between the exact indices") {
   CHECK(at(rule, 31) == Approx(0.0012409377607517 * (divided / 4 + 1 - divided)).epsilon(1e-6));
 }
 
+TEST_CASE("where llama3's frequencies meet, a pair is divided or stays, as Llama 4 Scout has it") {
+  RotaryRule rule = plain(128, 500000);
+  const std::vector<float> unscaled = rule.inverse_frequencies;
+  scale_llama3(rule, {16, 1, 1, 8192});
+  // Pair i turns once in 2 π · 500,000^(i / 64) tokens: more than 8,192 from i = 35 on.
+  for (const std::size_t kept : {0U, 1U, 34U}) CHECK(rule.inverse_frequencies[kept] == unscaled[kept]);
+  for (const std::size_t divided : {35U, 36U, 63U}) CHECK(rule.inverse_frequencies[divided] == unscaled[divided] / 16);
+}
+
 TEST_CASE("longrope divides each pair by its own factor, and longer prompts by another") {
   RotaryRule rule = plain(4, 10000);
   scale_longrope(rule, {{1, 2}, {4, 5}, 4096, longrope_magnitude(32, 4096)});
