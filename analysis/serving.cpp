@@ -66,6 +66,26 @@ RequestTimes Server::closed_loop(std::uint32_t clients) const {
   if (const double waits = each - steps - served.first_token.value; waits > 0) {
     served.first_token = sum(served.first_token, unsure(exactly(waits), kQueueSpread));
   }
+  return served.whole(lengths_.output).value > each ? within(served, each, running) : served;
+}
+
+// A client that asks every `each` seconds is answered in no more. Where prompts are most of the work its tokens are not
+// held up by as many others as there are: prompts fall between them while they are made, not while its own is waited
+// for. With a prompt of p seconds and s steps of t, n clients ask anew in n · p + s · t; tokens that take D meet
+// (n − 1) · D / (n · p + s · t) prompts, so that D = (s − 1) · t + that many times p.
+RequestTimes Server::within(RequestTimes served, double each, double running) const {
+  const double step = cost_.step(mean_, static_cast<std::uint64_t>(in_a_pass(running))).value;
+  const double own = cost_.prefill(mean_, 1).value;
+  const double turn = running * lengths_.output / closed_loop_rate(static_cast<std::uint32_t>(running)).value;
+  const double making = (steps_ - 1) * step * turn / (own + steps_ * step);
+  const double tokens = lengths_.output - 1.0;
+  if (tokens > 0 && making < tokens * served.token.value) {
+    const double less = making / (tokens * served.token.value);
+    served.token = scaled(served.token, less);
+    if (served.most_tokens.value > served.token.value) served.most_tokens = scaled(served.most_tokens, less);
+  }
+  const double left = std::max(each - tokens * served.token.value, own + arrival().value);
+  if (left < served.first_token.value) served.first_token = scaled(served.first_token, left / served.first_token.value);
   return served;
 }
 

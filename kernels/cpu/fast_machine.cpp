@@ -22,27 +22,34 @@ using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 constexpr std::size_t kLanes = HWY_LANES(float);
 
+// Four streams, asked for ahead, as products of matrices read their rows: one alone reaches two thirds of what they do on
+// some processors.
 std::uint64_t read_sum(std::span<const std::byte> buffer) {
   using Words = hn::ScalableTag<std::uint64_t>;
   const Words d;
-  constexpr std::size_t kParts = 8;
-  const std::size_t lanes = hn::Lanes(d);
+  constexpr std::size_t kStreams = 4, kParts = 2, kAhead = 64;  // words: eight lines
+  const std::size_t lanes = hn::Lanes(d), at_once = kParts * lanes;
   const auto* p = reinterpret_cast<const std::uint64_t*>(buffer.data());
   const std::size_t count = buffer.size() / sizeof(std::uint64_t);
-  std::array<hn::Vec<Words>, kParts> sums;
+  const std::size_t stream = count / kStreams / at_once * at_once;
+  std::array<hn::Vec<Words>, kStreams * kParts> sums;
   sums.fill(hn::Zero(d));
-  std::size_t i = 0;
-  for (; i + kParts * lanes <= count; i += kParts * lanes) {
-    for (std::size_t part = 0; part < kParts; ++part)
-      sums[part] = hn::Add(sums[part], hn::LoadU(d, p + i + part * lanes));
+  for (std::size_t i = 0; i < stream; i += at_once) {
+    for (std::size_t s = 0; s < kStreams; ++s) {
+      const auto* from = p + s * stream + i;
+      __builtin_prefetch(from + kAhead);
+      for (std::size_t part = 0; part < kParts; ++part) {
+        sums[s * kParts + part] = hn::Add(sums[s * kParts + part], hn::LoadU(d, from + part * lanes));
+      }
+    }
   }
-  for (std::size_t part = 1; part < kParts; ++part) sums[0] = hn::Add(sums[0], sums[part]);
+  for (std::size_t s = 1; s < sums.size(); ++s) sums[0] = hn::Add(sums[0], sums[s]);
   // Summed here, because a vector sum of lanes is a signed sum to the compiler, and this one wraps.
   alignas(64) std::array<std::uint64_t, HWY_LANES(std::uint64_t)> parts;
   hn::Store(sums[0], d, parts.data());
   std::uint64_t total = 0;
   for (const std::uint64_t part : parts) total += part;
-  for (; i < count; ++i) total += p[i];
+  for (std::size_t i = kStreams * stream; i < count; ++i) total += p[i];
   return total;
 }
 
