@@ -1,5 +1,6 @@
 #include "sim/model/config_deepseek.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace kvroof {
@@ -75,12 +76,28 @@ void read_sigmoid_routing(ConfigFields& fields, ModelConfig& config) {
   }
 }
 
-ModelConfig read_deepseek_v3(ConfigFields& fields) {
+std::uint32_t read_leading_dense(ConfigFields& fields, std::uint32_t layers) {
+  const std::vector<std::string> types = fields.texts("mlp_layer_types");
+  const auto first_sparse = std::ranges::find(types, "sparse");
+  const bool leading = std::all_of(types.begin(), first_sparse, [](const auto& type) { return type == "dense"; }) &&
+                       std::all_of(first_sparse, types.end(), [](const auto& type) { return type == "sparse"; });
+  if (types.size() != layers || !leading) {
+    fields.refuse("mlp_layer_types", "only dense layers before sparse ones are supported, one entry for each layer");
+  }
+  return static_cast<std::uint32_t>(first_sparse - types.begin());
+}
+
+ModelConfig read_latent_decoder(ConfigFields& fields) {
   const RotaryStyle rotary =
       fields.flag("rope_interleave", true) ? RotaryStyle::kAdjacentPairs : RotaryStyle::kHalfSplit;
   ModelConfig config =
       read_decoder(fields, {.family = "deepseek_v3", .head_dim = "qk_rope_head_dim", .rotary = rotary});
   read_latent(fields, config);
+  return config;
+}
+
+ModelConfig read_deepseek_v3(ConfigFields& fields) {
+  ModelConfig config = read_latent_decoder(fields);
   read_sigmoid_experts(fields, config);
   return config;
 }

@@ -22,6 +22,11 @@ void read_sigmoid_experts(ConfigFields& fields, ModelConfig& config);
 // How they are chosen alone.
 void read_sigmoid_routing(ConfigFields& fields, ModelConfig& config);
 
+// How many leading layers are dense, as mlp_layer_types says for each layer; refuses dense ones behind sparse ones.
+std::uint32_t read_leading_dense(ConfigFields& fields, std::uint32_t layers);
+
+// DeepSeek-V3 without experts, under its tensor names, but for finish_config(): latent attention and MLPs.
+ModelConfig read_latent_decoder(ConfigFields& fields);
 // A whole DeepSeek-V3, under its tensor names, but for finish_config(): latent attention and those experts.
 ModelConfig read_deepseek_v3(ConfigFields& fields);
 

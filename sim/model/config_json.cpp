@@ -14,6 +14,7 @@ namespace kvroof {
 namespace {
 
 constexpr std::array kFamilies = {
+    ConfigFamily{"arcee", parse_arcee_config},
     ConfigFamily{"bloom", parse_bloom_config},
     ConfigFamily{"cohere", parse_cohere_config},
     ConfigFamily{"cohere2", parse_cohere2_config},
@@ -22,8 +23,12 @@ constexpr std::array kFamilies = {
     ConfigFamily{"deepseek_v3", parse_deepseek_v3_config},
     ConfigFamily{"dots1", parse_dots1_config},
     ConfigFamily{"ernie4_5", parse_ernie4_5_config},
+    ConfigFamily{"ernie4_5_moe", parse_ernie4_5_moe_config},
+    ConfigFamily{"exaone", parse_exaone_config},
     ConfigFamily{"exaone4", parse_exaone4_config},
+    ConfigFamily{"exaone_moe", parse_exaone_moe_config},
     ConfigFamily{"falcon", parse_falcon_config},
+    ConfigFamily{"flex_olmo", parse_flex_olmo_config},
     ConfigFamily{"gemma", parse_gemma_config},
     ConfigFamily{"gemma2", parse_gemma2_config},
     ConfigFamily{"gemma3", parse_gemma3_config},
@@ -37,8 +42,13 @@ constexpr std::array kFamilies = {
     ConfigFamily{"gpt_oss", parse_gpt_oss_config, "mxfp4"},
     ConfigFamily{"gptj", parse_gptj_config},
     ConfigFamily{"granite", parse_granite_config},
+    ConfigFamily{"granitemoe", parse_granitemoe_config},
     ConfigFamily{"granitemoehybrid", parse_granitemoehybrid_config},
+    ConfigFamily{"granitemoeshared", parse_granitemoeshared_config},
     ConfigFamily{"helium", parse_helium_config},
+    ConfigFamily{"hunyuan_v1_dense", parse_hunyuan_v1_dense_config},
+    ConfigFamily{"hunyuan_v1_moe", parse_hunyuan_v1_moe_config},
+    ConfigFamily{"hyperclovax", parse_hyperclovax_config},
     ConfigFamily{"internlm3", parse_internlm3_config},
     ConfigFamily{"kimi_k2", parse_deepseek_v3_config},  // whose architecture it names
     ConfigFamily{"kimi_linear", parse_kimi_linear_config},
@@ -54,6 +64,7 @@ constexpr std::array kFamilies = {
     ConfigFamily{"mistral", parse_mistral_config},
     ConfigFamily{"mixtral", parse_mixtral_config},
     ConfigFamily{"mpt", parse_mpt_config},
+    ConfigFamily{"nemotron", parse_nemotron_config},
     ConfigFamily{"nemotron_h", parse_nemotron_h_config},
     ConfigFamily{"olmo2", parse_olmo2_config},
     ConfigFamily{"olmo3", parse_olmo3_config},
@@ -62,6 +73,7 @@ constexpr std::array kFamilies = {
     ConfigFamily{"opt", parse_opt_config},
     ConfigFamily{"phi", parse_phi_config},
     ConfigFamily{"phi3", parse_phi3_config},
+    ConfigFamily{"phimoe", parse_phimoe_config},
     ConfigFamily{"qwen2", parse_qwen2_config},
     ConfigFamily{"qwen2_moe", parse_qwen2_moe_config},
     ConfigFamily{"qwen3", parse_qwen3_config},
@@ -71,8 +83,10 @@ constexpr std::array kFamilies = {
     ConfigFamily{"qwen3_next", parse_qwen3_next_config},
     ConfigFamily{"seed_oss", parse_seed_oss_config},
     ConfigFamily{"smollm3", parse_smollm3_config},
+    ConfigFamily{"solar_open", parse_solar_open_config},
     ConfigFamily{"stablelm", parse_stablelm_config},
     ConfigFamily{"starcoder2", parse_starcoder2_config},
+    ConfigFamily{"youtu", parse_youtu_config},
 };
 static_assert(std::is_sorted(kFamilies.begin(), kFamilies.end(),
                              [](const ConfigFamily& a, const ConfigFamily& b) { return a.model_type < b.model_type; }));
