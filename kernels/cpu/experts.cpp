@@ -46,7 +46,8 @@ void Router::close_groups(const RoutingRule& rule) {
 }
 
 void Router::score(std::span<const float> logits, const RoutingRule& rule) {
-  scores_.resize(logits.size());
+  scores_.assign(logits.begin(), logits.end());
+  if (rule.scores == RouterScores::kSparseMixer) return;
   if (rule.scores == RouterScores::kSoftmax) {
     softmax(logits, scores_);
     return;
@@ -73,7 +74,22 @@ void Router::weigh(std::span<const float> logits, const RoutingRule& rule, std::
   weigh_chosen(rule, chosen);
 }
 
-void Router::weigh_chosen(const RoutingRule& rule, std::span<Route> chosen) const {
+void Router::mix_chosen(const RoutingRule& rule, std::span<Route> chosen) {
+  open_.assign(scores_.size(), 1);
+  for (Route& route : chosen) {
+    open_[route.expert] = 0;
+    const float best = scores_[route.expert];
+    float total = 1;
+    for (std::size_t i = 0; i < scores_.size(); ++i) {
+      const bool far = best - scores_[i] > rule.margin * std::max(std::fabs(scores_[i]), best);
+      if (open_[i] != 0 && !far) total += std::exp(scores_[i] - best);
+    }
+    route.weight = rule.scale / total;
+  }
+}
+
+void Router::weigh_chosen(const RoutingRule& rule, std::span<Route> chosen) {
+  if (rule.scores == RouterScores::kSparseMixer) return mix_chosen(rule, chosen);
   float sum = 0;
   for (Route& route : chosen) {
     route.weight = scores_[route.expert];

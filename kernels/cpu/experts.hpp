@@ -27,9 +27,10 @@ class RouteReviewer {
   virtual void review(std::uint32_t layer, std::size_t row, std::span<const float> logits, std::span<Route> chosen) = 0;
 };
 
-// The experts of a token with the best scores (softmax over all, or sigmoids), of equal ones the lower index.
+// The experts of a token with the best scores (softmax over all, sigmoids, or logits), of equal ones the lower index.
 // Group-limited where the rule says so (DeepSeek-V2, arXiv:2405.04434, section 2.2.2); a bias may take part in the
-// choice (DeepSeek-V3, arXiv:2412.19437, section 2.1.2).
+// choice (DeepSeek-V3, arXiv:2412.19437, section 2.1.2). SparseMixer (arXiv:2409.12136) weighs each chosen expert by what
+// else is left: others that are near it take a part, and those that are not near, none.
 class Router {
  public:
   // Fills `chosen`, best first, from the router's logits of one token. At least as many experts must compete. `bias`
@@ -41,7 +42,8 @@ class Router {
 
  private:
   void score(std::span<const float> logits, const RoutingRule& rule);
-  void weigh_chosen(const RoutingRule& rule, std::span<Route> chosen) const;
+  void weigh_chosen(const RoutingRule& rule, std::span<Route> chosen);
+  void mix_chosen(const RoutingRule& rule, std::span<Route> chosen);
   void close_groups(const RoutingRule& rule);
 
   std::vector<float> scores_, ranks_, group_ranks_;  // ranks_: scores and bias, by which experts are chosen

@@ -125,8 +125,8 @@ HWY_INLINE float sum_of(std::span<const float> x, float fill, const F& f) {
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]))));
 }
 
-void layer_norm_row(std::span<const float> x, std::span<const float> w, std::span<const float> bias, float eps,
-                    std::span<float> out) {
+void layer_norm_row(std::span<const float> x, std::span<const float> w, std::span<const float> bias,
+                    LayerNormRule rule, std::span<float> out) {
   const D d;
   const auto count = static_cast<float>(x.size());
   const float mean = sum_of(x, 0.0F, [](V v) HWY_ATTR { return v; }) / count;
@@ -135,15 +135,17 @@ void layer_norm_row(std::span<const float> x, std::span<const float> w, std::spa
     const V c = hn::Sub(v, centre);
     return hn::Mul(c, c);
   });
-  const float factor = 1.0F / std::sqrt(squares / count + eps);
+  const float factor = 1.0F / std::sqrt(squares / count + rule.eps);
   const V scale = hn::Set(d, factor);
+  const V shift = hn::Set(d, rule.offset);
   std::size_t i = 0;
   for (; i + kLanes <= x.size(); i += kLanes) {
-    V v = hn::Mul(hn::Mul(hn::Sub(hn::LoadU(d, x.data() + i), centre), scale), hn::LoadU(d, w.data() + i));
+    const V weight = hn::Add(hn::LoadU(d, w.data() + i), shift);
+    V v = hn::Mul(hn::Mul(hn::Sub(hn::LoadU(d, x.data() + i), centre), scale), weight);
     if (!bias.empty()) v = hn::Add(v, hn::LoadU(d, bias.data() + i));
     hn::StoreU(v, d, out.data() + i);
   }
-  for (; i < x.size(); ++i) out[i] = (x[i] - mean) * factor * w[i] + (bias.empty() ? 0.0F : bias[i]);
+  for (; i < x.size(); ++i) out[i] = (x[i] - mean) * factor * (w[i] + rule.offset) + (bias.empty() ? 0.0F : bias[i]);
 }
 
 HWY_INLINE V silu(V x) {
@@ -320,9 +322,9 @@ void rms_norm_row(std::span<const float> x, std::span<const float> w, float eps,
   HWY_DYNAMIC_DISPATCH(rms_norm_row)(x, w, eps, offset, out);
 }
 
-void layer_norm_row(std::span<const float> x, std::span<const float> w, std::span<const float> bias, float eps,
-                    std::span<float> out) {
-  HWY_DYNAMIC_DISPATCH(layer_norm_row)(x, w, bias, eps, out);
+void layer_norm_row(std::span<const float> x, std::span<const float> w, std::span<const float> bias,
+                    LayerNormRule rule, std::span<float> out) {
+  HWY_DYNAMIC_DISPATCH(layer_norm_row)(x, w, bias, rule, out);
 }
 
 void gated(Activation f, std::span<const float> gate, std::span<const float> up, std::span<float> out) {

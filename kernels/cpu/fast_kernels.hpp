@@ -36,9 +36,12 @@ void softmax_row(std::span<const float> logits, std::span<float> weights, Attent
 
 // out = x / sqrt(mean(x²) + eps) · (w + offset); sizes equal; out may be x.
 void rms_norm_row(std::span<const float> x, std::span<const float> w, float eps, float offset, std::span<float> out);
-// out = (x − mean) / sqrt(variance + eps) · w + bias; sizes equal, bias may be empty; out may be x.
-void layer_norm_row(std::span<const float> x, std::span<const float> w, std::span<const float> bias, float eps,
-                    std::span<float> out);
+struct LayerNormRule {
+  float eps, offset;
+};
+// out = (x − mean) / sqrt(variance + eps) · (w + offset) + bias; sizes equal, bias may be empty; out may be x.
+void layer_norm_row(std::span<const float> x, std::span<const float> w, std::span<const float> bias,
+                    LayerNormRule rule, std::span<float> out);
 
 // out = f(gate) · up; sizes equal; out may be gate.
 void gated(Activation f, std::span<const float> gate, std::span<const float> up, std::span<float> out);

@@ -74,8 +74,8 @@ class FastOps final : public Ops {
       if (rule.kind == NormKind::kRms) {
         fast::rms_norm_row(in, scale.subspan(at, width), rule.eps, rule.offset, to);
       } else {
-        fast::layer_norm_row(in, scale.subspan(at, width), shift.empty() ? shift : shift.subspan(at, width), rule.eps,
-                             to);
+        fast::layer_norm_row(in, scale.subspan(at, width), shift.empty() ? shift : shift.subspan(at, width),
+                             {rule.eps, rule.offset}, to);
       }
     });
     counters_.add(Cause::kWeights, norm.scale.bytes() + norm.bias.bytes());

@@ -85,10 +85,15 @@ void Forward::project_heads(LayerId layer, std::span<const float> in, const Forw
   if (const float clip = model_.config.options.qkv_clip; clip > 0) {
     for (std::vector<float>* part : {&q_, &k_, &v_}) clamp_all(*part, clip);
   }
-  norm_in_place(q_, w.q_norm);
-  norm_in_place(k_, w.k_norm);
+  const bool late = model_.config.options.norms_after_rotary;
+  const auto norms = [&] {
+    norm_in_place(q_, w.q_norm);
+    norm_in_place(k_, w.k_norm);
+  };
+  if (!late) norms();
   rotate(layer, q_, shape.heads, shape.head_dim, 0, tokens);
   rotate(layer, k_, shape.kv_heads, shape.head_dim, 0, tokens);
+  if (late) norms();
 }
 
 void Forward::attention(LayerId layer, std::span<const float> in, const ForwardTokens& tokens,

@@ -61,7 +61,6 @@ void ReferenceOps::add_rows(const Weight& table, std::span<const std::uint32_t> 
 
 void ReferenceOps::norm(std::span<const float> x, const Norm& norm, const NormRule& rule, std::span<float> out) {
   const std::size_t width = norm.scale.cols;
-  const float offset = rule.kind == NormKind::kRms ? rule.offset : 0.0F;
   check(x.size() == out.size() && x.size() % width == 0, "norm: rows of the norm's width");
   for (std::size_t at = 0; at < x.size(); at += width) {
     const std::size_t weight_row = at / width % norm.scale.rows;
@@ -79,7 +78,7 @@ void ReferenceOps::norm(std::span<const float> x, const Norm& norm, const NormRu
     const double variance = sum / static_cast<double>(width);
     const auto factor = static_cast<float>(1.0 / std::sqrt(variance + static_cast<double>(rule.eps)));
     const auto centre = static_cast<float>(mean);
-    for (std::size_t i = 0; i < width; ++i) out[at + i] = (x[at + i] - centre) * factor * (scale[i] + offset);
+    for (std::size_t i = 0; i < width; ++i) out[at + i] = (x[at + i] - centre) * factor * (scale[i] + rule.offset);
     if (norm.bias.empty()) continue;
     const std::span<const float> shift = row_as_floats(norm.bias, weight_row, row_);
     for (std::size_t i = 0; i < width; ++i) out[at + i] += shift[i];

@@ -139,6 +139,7 @@ struct RouteArguments {
   float scale = 1;
   std::uint32_t* chosen = nullptr;  // [tokens, per_token]
   float* weights = nullptr;         // [tokens, per_token]
+  float margin = 0;                 // above 0: SparseMixer (RoutingRule::margin), which ranks logits themselves
 };
 
 struct GroupArguments {
@@ -192,6 +193,7 @@ struct PrepareArguments {
   NormMode norm_mode = NormMode::kRms;
   float norm_eps = 0;
   float norm_offset = 0;
+  bool norm_last = false;    // after rotation, of each head
   bool adjacent = false;     // rotary pairs (2i, 2i + 1) instead of (i, i + pairs)
   std::uint32_t rotary_pairs = 0;
   const float* turns = nullptr;              // [tokens, pairs, 2]: cosine, sine
@@ -357,6 +359,7 @@ struct NormArguments {
   float offset = 0;
   bool add = false;
   float* out = nullptr;
+  float factor = 1;  // of what is added
 };
 
 struct FillArguments {

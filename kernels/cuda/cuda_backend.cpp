@@ -160,6 +160,7 @@ PrepareArguments CudaBackend::prepare_arguments(const AttentionInput& input) {
     a.v = {input.v, shape().kv_heads, shape().v_head_dim, nullptr, nullptr, false};
     a.norm = head_norm_of(shape().qk_norm);
     a.norm_eps = options.norm_eps;
+    a.norm_last = options.norms_after_rotary;
   }
   a.clip = options.qkv_clip;
   a.norm_mode = shape().norm == NormKind::kRms ? NormMode::kRms : NormMode::kLayer;

@@ -66,7 +66,8 @@ RoutedRows DeviceForward::route(const DeviceExperts& w, const float* x, const De
     run_choose_experts(stream_, {router_logits_.at<float>(), tokens_, shape.experts, shape.experts_per_token,
                                  rule.scores == RouterScores::kSigmoid, w.router_bias, rule.groups, rule.top_groups,
                                  rule.group_best, rule.renormalise, factor * rule.scale, tables.chosen,
-                                 tables.weights});
+                                 tables.weights,
+                                 rule.scores == RouterScores::kSparseMixer ? rule.margin : 0.0F});
   }
   RoutedRows routed{tables.chosen, shape.experts_per_token, tables.order, tables.tiles, tables.tile_count,
                     most_tiles(pairs, shape.experts)};

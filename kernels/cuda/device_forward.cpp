@@ -57,8 +57,6 @@ DeviceForward::DeviceForward(Stream& stream, Launches& launches, const DeviceMod
       library_linear_(stream, library, linear),
       column_parts_(stream, multiprocessors) {
   const ModelShape& shape = model.host().config.shape;
-  check(model.host().config.options.residual_scale == 1 || shape.norms_per_layer <= 2,
-        "a scaled residual has no norms of what is added");
   const std::vector<unsigned> zeros(shape.heads + std::size_t{2} * shape.kv_heads);
   DeviceTables done(stream, heads_done_);
   done.add(std::span<const unsigned>(zeros));
@@ -108,7 +106,7 @@ void DeviceForward::norm_rows(const float* x, const DeviceNorm& norm, float* out
   const Launch launch(launches_, {"norm", layer_, Cause::kActivations, work});
   run_norm(stream_, model_.type(),
            {x, tokens_, hidden, norm_mode(), norm.scale, norm.bias, config.options.norm_eps,
-            config.options.norm_offset, add, out});
+            config.options.norm_offset, add, out, config.options.residual_scale});
 }
 
 std::uint64_t DeviceForward::token_bytes() const {

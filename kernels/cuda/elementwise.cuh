@@ -57,7 +57,7 @@ KV_KERNEL void norm_rows(NormArguments a) {
   for (unsigned i = thread_x(); i < a.cols; i += kRowThreads) {
     float value = (x[i] - norm.x) * norm.y * (element<kType>(a.scale, i) + a.offset);
     if (a.bias != nullptr) value += element<kType>(a.bias, i);
-    out[i] = a.add ? out[i] + value : value;
+    out[i] = a.add ? out[i] + a.factor * value : value;
   }
 }
 

@@ -48,37 +48,37 @@ KV_DEVICE float rounded_as(float x) {
   return x;
 }
 
-// Clamp, norm and rotation of one head into `row` (shared memory of this warp).
+// The norm of one head in `row`, by its warp, which has written it element by element.
 template <Stored kWeights>
-KV_DEVICE void prepare_head(const PrepareArguments& a, const HeadPart& part, const float* x, unsigned head,
-                            unsigned token, float whole_factor, float* row) {
+KV_DEVICE void norm_head(const PrepareArguments& a, const HeadPart& part, unsigned head, float whole_factor,
+                         float* row) {
+  if (part.norm_scale == nullptr) return;
   const unsigned lane = thread_x() % 32;
-  float sum = 0;
-  for (unsigned i = lane; i < part.dim; i += 32) {
-    float value = x[i];
-    if (a.clip > 0) value = value < -a.clip ? -a.clip : value > a.clip ? a.clip : value;
-    row[i] = value;
-    if (part.normed == 0 || i < part.normed) sum += value;
+  const unsigned count = part.normed > 0 ? part.normed : part.dim;
+  float centre = 0;
+  if (a.norm_mode == NormMode::kLayer) {
+    float sum = 0;
+    for (unsigned i = lane; i < count; i += 32) sum += row[i];
+    centre = sum_over(sum, 32) / static_cast<float>(count);
   }
-  if (part.norm_scale != nullptr) {
-    const unsigned count = part.normed > 0 ? part.normed : part.dim;
-    const bool layer = a.norm_mode == NormMode::kLayer;
-    const float centre = layer ? sum_over(sum, 32) / static_cast<float>(count) : 0.0F;
-    float squares = 0;
-    for (unsigned i = lane; i < count; i += 32) squares += (row[i] - centre) * (row[i] - centre);
-    squares = sum_over(squares, 32);
-    const bool whole = a.norm == HeadNorm::kWhole;
-    const float factor = whole ? whole_factor : rsqrt_of(squares / static_cast<float>(count) + a.norm_eps);
-    const unsigned first = a.norm == HeadNorm::kHead ? 0 : head * part.dim;
-    for (unsigned i = lane; i < count; i += 32) {
-      const float scale = element<kWeights>(part.norm_scale, first + i) + a.norm_offset;
-      row[i] = (row[i] - (whole ? 0.0F : centre)) * factor * scale;
-      if (part.norm_bias != nullptr) row[i] += element<kWeights>(part.norm_bias, first + i);
-    }
+  float squares = 0;
+  for (unsigned i = lane; i < count; i += 32) squares += (row[i] - centre) * (row[i] - centre);
+  squares = sum_over(squares, 32);
+  const bool whole = a.norm == HeadNorm::kWhole;
+  const float factor = whole ? whole_factor : rsqrt_of(squares / static_cast<float>(count) + a.norm_eps);
+  const unsigned first = a.norm == HeadNorm::kHead ? 0 : head * part.dim;
+  for (unsigned i = lane; i < count; i += 32) {
+    const float scale = element<kWeights>(part.norm_scale, first + i) + a.norm_offset;
+    row[i] = (row[i] - (whole ? 0.0F : centre)) * factor * scale;
+    if (part.norm_bias != nullptr) row[i] += element<kWeights>(part.norm_bias, first + i);
   }
+}
+
+// The rotation of one head in `row`, by its warp.
+KV_DEVICE void rotate_head(const PrepareArguments& a, const HeadPart& part, unsigned token, float* row) {
   if (!part.rotates) return;
   sync_warp();
-  for (unsigned i = lane; i < a.rotary_pairs; i += 32) {
+  for (unsigned i = thread_x() % 32; i < a.rotary_pairs; i += 32) {
     const float* turn = a.turns + (std::size_t{token} * a.rotary_pairs + i) * 2;
     float* one = row + part.rotary_first + (a.adjacent ? 2 * i : i);
     float* other = row + part.rotary_first + (a.adjacent ? 2 * i + 1 : i + a.rotary_pairs);
@@ -87,6 +87,23 @@ KV_DEVICE void prepare_head(const PrepareArguments& a, const HeadPart& part, con
     *one = first * turn[0] - second * turn[1];
     *other = second * turn[0] + first * turn[1];
   }
+}
+
+// Clamp, norm and rotation of one head into `row` (shared memory of this warp).
+template <Stored kWeights>
+KV_DEVICE void prepare_head(const PrepareArguments& a, const HeadPart& part, const float* x, unsigned head,
+                            unsigned token, float whole_factor, float* row) {
+  for (unsigned i = thread_x() % 32; i < part.dim; i += 32) {
+    float value = x[i];
+    if (a.clip > 0) value = value < -a.clip ? -a.clip : value > a.clip ? a.clip : value;
+    row[i] = value;
+  }
+  if (a.norm_last) {
+    rotate_head(a, part, token, row);
+    sync_warp();
+  }
+  norm_head<kWeights>(a, part, head, whole_factor, row);
+  if (!a.norm_last) rotate_head(a, part, token, row);
 }
 
 // The factor of an RMS norm over a whole projection; 0 where there is none. For all threads of the block.

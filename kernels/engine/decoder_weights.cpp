@@ -33,7 +33,7 @@ class DecoderBinder {
   WeightBinder& binder() { return binder_; }
 
  private:
-  std::string next_layer() { return fmt::format("layers.{}", layers_++); }
+  std::string next_layer() { return fmt::format("{}.{}", names_.layers, layers_++); }
 
   void norm(const std::string& layer, std::string_view name, Norm& norm) {
     if (!name.empty()) binder_.norm(fmt::format("{}.{}", layer, name), norm, shape_.hidden, shape_.norm_bias);
@@ -53,9 +53,11 @@ class DecoderBinder {
   }
 
   void experts(const std::string& name, ExpertWeights& experts) {
-    binder_.linear(name + ".gate", experts.router, shape_.experts, shape_.hidden, false);
+    binder_.linear(fmt::format("{}.{}", name, names_.router), experts.router, shape_.experts, shape_.hidden, false);
     if (!names_.router_bias.empty()) {
-      binder_.exact_vector(fmt::format("{}.{}", name, names_.router_bias), experts.router_bias, shape_.experts);
+      const std::string bias = fmt::format("{}.{}", name, names_.router_bias);
+      names_.router_bias_is_row ? binder_.exact_row(bias, experts.router_bias, shape_.experts)
+                                : binder_.exact_vector(bias, experts.router_bias, shape_.experts);
     }
     for (std::uint32_t e = 0; e < shape_.experts; ++e) {
       mlp(fmt::format("{}.experts.{}", name, e), experts.routed[e], shape_.expert_ffn);
@@ -118,6 +120,7 @@ std::vector<TensorBinding> bind_decoder(const ModelConfig& config, ModelWeights&
   binder.matrix(fmt::format("{}.weight", names.embedding), weights.embedding, shape.vocab, shape.hidden);
   for (std::uint32_t i = 0; i < weights.layers.size(); ++i) decoder.layer(i, weights.layers[i]);
   binder.norm(std::string(names.final_norm), weights.final_norm, shape.hidden, shape.norm_bias);
+  if (shape.head_bias) binder.vector("lm_head.bias", weights.head_bias, shape.vocab);
   return binder.take();
 }
 

@@ -33,8 +33,9 @@ using ExpertBinding = void (*)(WeightBinder& binder, const ModelConfig& config, 
 // Of the bias that experts are chosen with, as DeepSeek-V3 names it.
 constexpr std::string_view kRouterBias = "gate.e_score_correction_bias";
 
-// Names below "layers.N."; a norm without a name is one that the family lacks.
+// Names below "layers.N.", or what `layers` says in place of that word; a norm without a name is one that the family lacks.
 struct DecoderNames {
+  std::string_view layers = "layers";
   bool apart = false;  // an MLP is a layer by itself, the next after its mixer's
   std::string_view attention_norm = "input_layernorm";
   std::string_view attention_out_norm = {};
@@ -43,11 +44,13 @@ struct DecoderNames {
   AttentionBinding attention = bind_attention;
   StateBinding state = nullptr;
   ExpertBinding experts = nullptr;  // null: each expert has tensors of its own, under the names below
-  std::string_view mlp = "mlp";  // also of router (gate) and experts
+  std::string_view mlp = "mlp";  // also of router and experts
   MlpNames parts = {};
   std::string_view fused_gate_up = {};  // gate and up in one tensor
   std::string_view shared_expert = "shared_expert";
-  std::string_view router_bias = {};    // below the MLP
+  std::string_view router = "gate";     // below the MLP
+  std::string_view router_bias = {};    // likewise
+  bool router_bias_is_row = false;      // a matrix [1, experts] in place of a vector
   std::string_view embedding = "embed_tokens";  // of the model
   std::string_view final_norm = "norm";         // likewise
 };

@@ -1,5 +1,6 @@
-// Tensor names of Granite 4: Mamba-2 or attention, and in each layer a shared MLP, gate and up in one tensor; the
-// experts of a layer, where there are some, share a tensor for gates and ups and one for downs.
+// Tensor names of Granite 4, Mamba-2 or attention and in each layer a shared MLP, gate and up in one tensor, and of
+// Granite 3 with experts. The experts of a layer, where there are some, share a tensor for gates and ups and one for
+// downs.
 #include "kernels/engine/decoder_weights.hpp"
 #include "kernels/engine/mamba2_weights.hpp"
 
@@ -33,10 +34,15 @@ void bind_granite_experts(WeightBinder& binder, const ModelConfig& config, const
   }
   binder.add(std::move(in));
   binder.add(std::move(out));
+  if (shape.shared_expert_ffn == 0) return;
   bind_granite_mlp(binder, layer + ".shared_mlp", shape.shared_expert_ffn, hidden, w.shared);
 }
 
 }  // namespace
+
+std::vector<TensorBinding> bind_granitemoe(const ModelConfig& config, ModelWeights& weights) {
+  return bind_decoder(config, weights, {.experts = bind_granite_experts});
+}
 
 std::vector<TensorBinding> bind_granitemoehybrid(const ModelConfig& config, ModelWeights& weights) {
   return bind_decoder(config, weights,

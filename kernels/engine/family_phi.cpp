@@ -11,15 +11,11 @@ void bind_phi_attention(WeightBinder& binder, const ModelShape& shape, const std
 }  // namespace
 
 std::vector<TensorBinding> bind_phi(const ModelConfig& config, ModelWeights& weights) {
-  std::vector<TensorBinding> bindings = bind_decoder(config, weights,
-                                                     {.mlp_norm = {},
-                                                      .attention = bind_phi_attention,
-                                                      .parts = {.gate = {}, .up = "fc1", .down = "fc2"},
-                                                      .final_norm = "final_layernorm"});
-  WeightBinder head;
-  head.vector("lm_head.bias", weights.head_bias, config.shape.vocab);
-  for (TensorBinding& binding : head.take()) bindings.push_back(std::move(binding));
-  return bindings;
+  return bind_decoder(config, weights,
+                      {.mlp_norm = {},
+                       .attention = bind_phi_attention,
+                       .parts = {.gate = {}, .up = "fc1", .down = "fc2"},
+                       .final_norm = "final_layernorm"});
 }
 
 }  // namespace kvroof

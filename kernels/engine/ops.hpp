@@ -138,7 +138,7 @@ struct RowPlaces {
 struct NormRule {
   NormKind kind = NormKind::kRms;
   float eps = 1e-5F;
-  float offset = 0;  // added to the scale of an RMS norm
+  float offset = 0;  // added to the scale
 };
 
 class Ops {
@@ -149,7 +149,8 @@ class Ops {
   virtual void embed(const Weight& table, std::span<const std::int64_t> ids, float scale, std::span<float> out) = 0;
   // x row t += table row rows[t]: learned positions; done where the embedding is written, so only the table counts.
   virtual void add_rows(const Weight& table, std::span<const std::uint32_t> rows, std::span<float> x) = 0;
-  // RMS norm: x / sqrt(mean(x²) + eps) · (scale + offset); layer norm: (x − mean) / sqrt(var + eps) · scale + bias.
+  // RMS norm: x / sqrt(mean(x²) + eps) · (scale + offset); layer norm: (x − mean) / sqrt(var + eps) · (scale + offset)
+  // + bias.
   // Rows of scale.cols elements; row r takes row r mod scale.rows of the scale. out may be x.
   virtual void norm(std::span<const float> x, const Norm& norm, const NormRule& rule, std::span<float> out) = 0;
   // out [t, w.rows] = x [t, w.cols] · wᵀ (+ bias).

@@ -15,6 +15,11 @@ void WeightBinder::exact_vector(const std::string& name, Weight& weight, std::si
   bindings_.back().exact = true;
 }
 
+void WeightBinder::exact_row(const std::string& name, Weight& weight, std::size_t size) {
+  matrix(name, weight, 1, size);
+  bindings_.back().exact = true;
+}
+
 void WeightBinder::linear(const std::string& name, Linear& linear, std::size_t out, std::size_t in, bool bias) {
   fused(name, {{&linear, out}}, 1, in, bias);
 }

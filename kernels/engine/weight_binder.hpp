@@ -23,6 +23,8 @@ class WeightBinder {
   void vector(const std::string& name, Weight& weight, std::size_t size);
   // The same, in f32 whatever the model's type is.
   void exact_vector(const std::string& name, Weight& weight, std::size_t size);
+  // The same, stored as a matrix [1, size].
+  void exact_row(const std::string& name, Weight& weight, std::size_t size);
   // name.weight, and name.bias where there is one.
   void linear(const std::string& name, Linear& linear, std::size_t out, std::size_t in, bool bias);
   // The same, stored [in, out] as GPT-2's Conv1D does.

@@ -16,11 +16,12 @@ constexpr std::array<std::string_view, 1> kTransformer = {"transformer."};
 constexpr std::array<std::string_view, 5> kTextPart = {"language_model.model.", "model.language_model.",
                                                        "model.text_model.", "language_model.", "model."};
 // How names of its other parts begin, without these.
-constexpr std::array<std::string_view, 10> kOtherParts = {
-    "audio_tower.",  "connector.",    "image_newline", "image_tower.", "mlp1.", "multi_modal_projector.",
-    "vision_model.", "vision_tower.", "video_tower.",  "visual."};
+constexpr std::array<std::string_view, 11> kOtherParts = {
+    "audio_tower.", "connector.",   "image_newline", "image_tower.", "mlp1.",  "mm_projector.", "multi_modal_projector.",
+    "video_tower.", "vision_model.", "vision_tower.", "visual."};
 
 constexpr std::array kFamilies = {
+    WeightFamily{"arcee", kModel, bind_llama},
     WeightFamily{"bloom", kTransformer, bind_bloom},
     WeightFamily{"cohere", kModel, bind_cohere},
     WeightFamily{"cohere2", kModel, bind_cohere},
@@ -29,8 +30,12 @@ constexpr std::array kFamilies = {
     WeightFamily{.model_type = "deepseek_v3", .prefixes = kModel, .bind = bind_deepseek_v3, .draft_layers = true},
     WeightFamily{"dots1", kModel, bind_glm4_moe},
     WeightFamily{"ernie4_5", kModel, bind_llama},
+    WeightFamily{.model_type = "ernie4_5_moe", .prefixes = kModel, .bind = bind_ernie4_5_moe, .drafter = "mtp_"},
+    WeightFamily{"exaone", kTransformer, bind_exaone},
     WeightFamily{"exaone4", kModel, bind_olmo2},
+    WeightFamily{.model_type = "exaone_moe", .prefixes = kModel, .bind = bind_exaone_moe, .drafter = "mtp."},
     WeightFamily{"falcon", kTransformer, bind_falcon},
+    WeightFamily{"flex_olmo", kModel, bind_olmo2},
     WeightFamily{"gemma", kModel, bind_llama},
     WeightFamily{"gemma2", kModel, bind_gemma2},
     WeightFamily{"gemma3_text", kTextPart, bind_gemma2},  // also with the configuration of its text part alone
@@ -42,9 +47,13 @@ constexpr std::array kFamilies = {
     WeightFamily{"gpt_oss", kModel, bind_gpt_oss},
     WeightFamily{"gptj", kTransformer, bind_gptj},
     WeightFamily{"granite", kModel, bind_llama},
+    WeightFamily{"granitemoe", kModel, bind_granitemoe},
     WeightFamily{.model_type = "granitemoehybrid", .prefixes = kModel, .bind = bind_granitemoehybrid,
                  .state = StateKind::kMamba2},
     WeightFamily{"helium", kModel, bind_llama},
+    WeightFamily{"hunyuan_v1_dense", kModel, bind_hunyuan},
+    WeightFamily{"hunyuan_v1_moe", kModel, bind_hunyuan},
+    WeightFamily{"hyperclovax", kModel, bind_hyperclovax},
     WeightFamily{"internlm3", kModel, bind_llama},
     WeightFamily{.model_type = "lfm2", .prefixes = kModel, .bind = bind_lfm2, .state = StateKind::kShortConvolution},
     WeightFamily{.model_type = "lfm2_moe", .prefixes = kModel, .bind = bind_lfm2,
@@ -54,6 +63,7 @@ constexpr std::array kFamilies = {
     WeightFamily{"mistral", kModel, bind_llama},
     WeightFamily{"mixtral", kModel, bind_mixtral},
     WeightFamily{"mpt", kTransformer, bind_mpt},
+    WeightFamily{"nemotron", kModel, bind_llama},
     WeightFamily{.model_type = "nemotron_h", .prefixes = kBackbone, .bind = bind_nemotron_h, .drafter = "mtp.",
                  .state = StateKind::kMamba2},
     WeightFamily{"olmo2", kModel, bind_olmo2},
@@ -62,6 +72,7 @@ constexpr std::array kFamilies = {
     WeightFamily{"opt", kModel, bind_opt},
     WeightFamily{"phi", kModel, bind_phi},
     WeightFamily{"phi3", kModel, bind_phi3},
+    WeightFamily{"phimoe", kModel, bind_mixtral},
     WeightFamily{"qwen2", kModel, bind_llama},
     WeightFamily{"qwen2_moe", kModel, bind_llama},
     WeightFamily{"qwen3", kModel, bind_llama},
@@ -74,6 +85,7 @@ constexpr std::array kFamilies = {
                  .state = StateKind::kGatedDelta, .attention_gate = true},
     WeightFamily{"seed_oss", kModel, bind_llama},
     WeightFamily{"smollm3", kModel, bind_llama},
+    WeightFamily{"solar_open", kModel, bind_glm4_moe},
     WeightFamily{"stablelm", kModel, bind_stablelm},
     WeightFamily{"starcoder2", kModel, bind_starcoder2},
 };

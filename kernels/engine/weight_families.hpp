@@ -60,6 +60,12 @@ std::string unnamed_part(const ModelShape& shape);
 const WeightFamily& weight_family(std::string_view model_type);
 
 // Every tensor of a checkpoint of this configuration, the embedding first; sizes weights.layers.
+std::vector<TensorBinding> bind_ernie4_5_moe(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_exaone(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_exaone_moe(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_granitemoe(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_hunyuan(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_hyperclovax(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_tensors(const ModelConfig& config, ModelWeights& weights);
 // The head of a model that does not take its embedding for it.
 TensorBinding bind_head(const ModelShape& shape, ModelWeights& weights);

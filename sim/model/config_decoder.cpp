@@ -28,7 +28,7 @@ void read_heads(ConfigFields& fields, const DecoderKeys& keys, ModelShape& shape
 ModelShape read_shape(ConfigFields& fields, const DecoderKeys& keys) {
   ModelShape shape;
   shape.family = keys.family;
-  shape.layers = fields.size("num_hidden_layers", {}, kMostLayers);
+  shape.layers = fields.size(keys.layers, {}, kMostLayers);
   shape.hidden = fields.size("hidden_size");
   shape.embedding_width = shape.hidden;
   shape.ffn = fields.size("intermediate_size");

@@ -12,6 +12,7 @@ namespace kvroof {
 
 struct DecoderKeys {
   std::string_view family;  // model_type
+  std::string_view layers = "num_hidden_layers";
   NormKind norm = NormKind::kRms;
   std::string_view norm_eps = "rms_norm_eps";
   std::string_view activation = "hidden_act";

@@ -103,12 +103,17 @@ void read_sigmoid_routing(ConfigFields& fields, ModelConfig& config) {
   }
 }
 
-ModelConfig read_deepseek_v3(ConfigFields& fields, std::string_view family) {
+ModelConfig read_latent_decoder(ConfigFields& fields, std::string_view family) {
   const RotaryStyle rotary =
       fields.flag("rope_interleave", true) ? RotaryStyle::kAdjacentPairs : RotaryStyle::kHalfSplit;
   ModelConfig config =
       read_decoder(fields, {.family = family, .head_dim = "qk_rope_head_dim", .rotary = rotary});
   read_latent(fields, config);
+  return config;
+}
+
+ModelConfig read_deepseek_v3(ConfigFields& fields, std::string_view family) {
+  ModelConfig config = read_latent_decoder(fields, family);
   read_sigmoid_experts(fields, config);
   return config;
 }

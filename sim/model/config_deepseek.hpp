@@ -22,11 +22,13 @@ void read_sigmoid_experts(ConfigFields& fields, ModelConfig& config);
 // How they are chosen alone.
 void read_sigmoid_routing(ConfigFields& fields, ModelConfig& config);
 
-// A whole DeepSeek-V3, under its tensor names, but for finish_config(): latent attention and those experts. `family` is
-// that of its tensors' names.
+// DeepSeek-V3 without experts but for finish_config(): latent attention and MLPs. `family` is that of its tensors' names.
+ModelConfig read_latent_decoder(ConfigFields& fields, std::string_view family = "deepseek_v3");
+// A whole DeepSeek-V3, likewise: latent attention and those experts.
 ModelConfig read_deepseek_v3(ConfigFields& fields, std::string_view family = "deepseek_v3");
 
-// Of mlp_layer_types those that are dense, which come first; without it `otherwise`.
+// How many leading layers are dense, as mlp_layer_types says for each layer; refuses dense ones behind sparse ones.
+// Without that list: `otherwise`.
 std::uint32_t read_dense_layers(ConfigFields& fields, std::uint32_t layers, std::uint32_t otherwise);
 
 // The index of sparse attention (DeepSeek-V3.2, arXiv:2512.02556): index_n_heads, index_head_dim, index_topk; and the

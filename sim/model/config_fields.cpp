@@ -157,6 +157,15 @@ std::uint32_t ConfigFields::size(std::string_view key, std::optional<std::uint32
   return whole(key, fallback, 1, most);
 }
 
+void ConfigFields::unify(std::string_view key) {
+  const nlohmann::json list = json_->at(key);
+  if (!list.is_array()) return;
+  if (list.empty() || std::ranges::any_of(list, [&](const auto& entry) { return entry != list[0]; })) {
+    return refuse(key, "layers that differ in it are not supported");
+  }
+  json_->root[std::string(key)] = list[0];
+}
+
 std::uint32_t ConfigFields::count(std::string_view key, std::uint32_t fallback, std::uint32_t most) {
   return whole(key, fallback, 0, most);
 }

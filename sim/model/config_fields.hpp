@@ -56,6 +56,8 @@ class ConfigFields {
   [[nodiscard]] bool empty(std::string_view key) const;
   // A size in [1, most]; required unless there is a fallback.
   std::uint32_t size(std::string_view key, std::optional<std::uint32_t> fallback = {}, std::uint32_t most = 1U << 24);
+  // A list, of one entry for each layer, becomes what all of them are; it is refused where they differ.
+  void unify(std::string_view key);
   // A whole number in [0, most].
   std::uint32_t count(std::string_view key, std::uint32_t fallback, std::uint32_t most = 1U << 24);
   // A finite number above 0; required unless there is a fallback.

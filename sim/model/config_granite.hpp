@@ -6,7 +6,7 @@
 namespace kvroof {
 
 // embedding_multiplier, residual_multiplier, logits_scaling, and attention_multiplier in the place of 1/√head_dim; each
-// is 1 where it is absent.
-void read_granite_scales(ConfigFields& fields, ModelConfig& config);
+// is 1 where it is absent, or the last one `attention`.
+void read_granite_scales(ConfigFields& fields, ModelConfig& config, double attention = 1);
 
 }  // namespace kvroof

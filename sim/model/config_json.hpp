@@ -38,11 +38,16 @@ struct LayerRule {
   std::uint32_t rotary = 0;  // index into ModelOptions::rotary; not used where that is empty
 };
 
-enum class RouterScores : std::uint8_t { kSoftmax, kSigmoid };
+enum class RouterScores : std::uint8_t {
+  kSoftmax,
+  kSigmoid,
+  kSparseMixer,  // the logits; each chosen one weighs as its part of a softmax over what is left and near it
+};
 
 // Routing of a mixture of experts: each is scored, the best experts_per_token are taken, with their scores as weights.
 struct RoutingRule {
   RouterScores scores = RouterScores::kSoftmax;  // over all experts; or each by itself
+  float margin = 0;                // of kSparseMixer: how far, relative to its size, a logit that is near lies below
   bool renormalise = false;        // the weights of the chosen ones sum to 1 (norm_topk_prob)
   float scale = 1;                 // of the routed output (routed_scaling_factor)
   std::uint32_t groups = 1;        // group-limited routing: only experts of the best `top_groups` groups compete, as
@@ -61,11 +66,11 @@ struct Fp8Storage {
 struct ModelOptions {
   float norm_eps = 1e-5F;
   float latent_norm_eps = 1e-6F;  // of the norms in latent attention, which no key tells
-  float norm_offset = 0;  // added to every weight of an RMS norm: 1 in Gemma
+  float norm_offset = 0;  // added to every weight of a norm, not to its bias: 1 in Gemma and Nemotron
   Activation activation = Activation::kSilu;
   ResidualOrder residual = ResidualOrder::kSequential;
   float embedding_scale = 1;
-  float residual_scale = 1;            // of what attention and MLP add; in families without output norms
+  float residual_scale = 1;            // of what attention and MLP add
   std::uint32_t position_offset = 0;   // row of the learned position table for position 0: 2 in OPT
   std::vector<LayerRule> layers;       // one for each layer that attends
   std::vector<std::uint32_t> attending;  // of a hybrid model: which of its mixers attend, ascending; empty: all
@@ -79,6 +84,7 @@ struct ModelOptions {
   bool text_part = false;              // of a model that takes pictures or sounds as well: see config_text_part.hpp
   std::string cannot_run;              // why the engine does not run this checkpoint, or empty
   float qkv_clip = 0;                  // q, k and v are clamped to ± this; 0: not
+  bool norms_after_rotary = false;     // of q and k; they come before it elsewhere (Hunyuan)
   float logit_scale = 1;
   float logit_softcap = 0;             // after the scale
   RoutingRule routing;

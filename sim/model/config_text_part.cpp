@@ -11,9 +11,9 @@ using nlohmann::json;
 
 // Models around a language model, sorted; each has it under text_config or llm_config, but for those whose first
 // files have its keys beside their own.
-constexpr std::array<std::string_view, 30> kWholes = {
+constexpr std::array<std::string_view, 31> kWholes = {
     "NemotronH_Nano_VL_V2", "aya_vision", "gemma3", "gemma3n", "gemma4", "gemma4_unified", "glm4v", "glm4v_moe",
-    "idefics3", "internvl", "internvl_chat", "kimi_vl", "lfm2_vl", "llama4", "llava", "llava_next",
+    "idefics3", "internvl", "internvl_chat", "kimi_k25", "kimi_vl", "lfm2_vl", "llama4", "llava", "llava_next",
     "llava_next_video", "llava_onevision", "mistral3", "qwen2_5_vl", "qwen2_audio", "qwen2_vl", "qwen3_5",
     "qwen3_5_moe", "qwen3_vl", "qwen3_vl_moe", "smolvlm", "step3p7", "video_llava", "voxtral"};
 static_assert(std::ranges::is_sorted(kWholes));
@@ -67,7 +67,7 @@ std::string default_family(const std::string& whole) {
   if (whole == "lfm2_vl") return "lfm2";
   if (whole == "mistral3") return "mistral";
   if (whole == "aya_vision") return "cohere2";
-  if (whole == "kimi_vl") return "deepseek_v3";
+  if (whole == "kimi_vl" || whole == "kimi_k25") return "deepseek_v3";
   if (whole == "llava_onevision" || whole == "qwen2_audio" || whole == "internvl") return "qwen2";
   return whole == "internvl_chat" ? "" : "llama";
 }

@@ -170,6 +170,19 @@ TEST_CASE("groups are ranked by their two best experts where the rule says so, b
   check_routes(chosen, {{0, 0.9}, {1, 0.3}});
 }
 
+TEST_CASE("SparseMixer weighs a chosen expert by what is left and near it") {
+  // Within a tenth of its size: 3.8 is near 4, 3 is near none; of what is left below 3.8, nothing is near.
+  RoutingRule rule;
+  rule.scores = RouterScores::kSparseMixer;
+  rule.margin = 0.1F;
+  std::vector<Route> chosen(2);
+  Router().route(std::vector<float>{3, 4, 3.8F, -4}, rule, chosen);
+  check_routes(chosen, {{1, 1 / (1 + std::exp(-0.2))}, {2, 1}});
+  rule.margin = 0.5F;  // 3 is near both
+  Router().route(std::vector<float>{3, 4, 3.8F, -4}, rule, chosen);
+  check_routes(chosen, {{1, 1 / (1 + std::exp(-0.2) + std::exp(-1))}, {2, 1 / (1 + std::exp(-0.8))}});
+}
+
 TEST_CASE("a router keeps nothing of the token before") {
   Router router;
   std::vector<Route> chosen(1);

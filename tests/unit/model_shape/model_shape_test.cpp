@@ -77,6 +77,9 @@ TEST_CASE("parameter counts equal those of the published checkpoints") {
       {"smollm3-3b", 3'075'098'624},
       {"granite-3.3-2b", 2'533'539'840},
       {"granite-3.3-8b", 8'170'864'640},
+      {"granite-3.1-3b-a800m", 3'298'793'472},
+      {"exaone-3.5-7.8b", 7'818'448'896},
+      {"phi-3.5-moe", 41'873'153'344},
       {"deepseek-v2-lite", 15'706'484'224},
       {"deepseek-v2", 235'741'434'880},
       {"deepseek-v3", 671'026'419'200},  // without layers that draft tokens
@@ -97,6 +100,18 @@ TEST_CASE("parameter counts equal those of the published checkpoints") {
   for (const auto& [name, count] : published) {
     INFO(name);
     CHECK(parameter_count(shape(name)) == count);
+  }
+}
+
+TEST_CASE("parameter counts are those that model cards round") {
+  const std::vector<std::pair<std::string, double>> billions = {
+      {"ernie-4.5-21b-a3b", 21.83}, {"ernie-4.5-300b-a47b", 300}, {"granite-3.1-1b-a400m", 1.33},
+      {"hunyuan-7b", 7.5},          {"hunyuan-a13b", 80.4},       {"k-exaone-236b-a23b", 236},
+      {"minitron-4b", 4.19},        {"solar-open-100b", 102.6},
+  };
+  for (const auto& [name, count] : billions) {
+    INFO(name);
+    CHECK(static_cast<double>(parameter_count(shape(name))) / 1e9 == Approx(count).epsilon(0.01));
   }
 }
 
