@@ -27,15 +27,17 @@ Result<ModelConfig> parse_longcat_flash_config(std::string_view config_json) {
   s.dense_layers = 2 * pairs;
   s.experts = fields.size("n_routed_experts", 512U, 1U << 16);
   const std::uint32_t idle = fields.count("zero_expert_num", 256, 1U << 12), all = s.experts + idle;
-  const std::uint32_t chosen = fields.size("moe_topk", 12U, all);
-  s.experts_per_token = std::clamp((chosen * s.experts + all / 2) / all, 1U, s.experts);
+  const std::uint64_t chosen = std::uint64_t{fields.size("moe_topk", 12U, all)} * s.experts;
+  s.experts_per_token = std::clamp(static_cast<std::uint32_t>((chosen + all / 2) / all), 1U, s.experts);
   s.expert_ffn = fields.size("expert_ffn_hidden_size", 2048U, 1U << 20);
   s.router_bias = true;
-  if (s.hidden > 1U << 14) fields.fail(fmt::format("hidden_size is {}, expected at most {}", s.hidden, 1U << 14));
   // Four norms in each pair of layers, where one for two parts is counted; the router's rows for experts that do
   // nothing.
   s.norms_per_layer = 1;
-  s.model_extras = (4 * pairs - 5 * pairs / 2) * s.hidden + pairs * idle * (s.hidden + 1);
+  const std::uint64_t extras = std::uint64_t{4 * pairs - 5 * pairs / 2} * s.hidden +
+                               std::uint64_t{pairs} * idle * (std::uint64_t{s.hidden} + 1);
+  if (extras > 1U << 30) fields.fail(fmt::format("zero_expert_num is {}, more than is supported", idle));
+  s.model_extras = static_cast<std::uint32_t>(extras);
   say_not_run(config);
   return finish_config(fields, std::move(config));
 }
