@@ -8,6 +8,7 @@
   line(kA2sfPolicy) \
   line(kAdaKvPolicy) \
   line(kChunkKvPolicy) \
+  line(kCompactorPolicy) \
   line(kCriticalKvPolicy) \
   line(kCurPolicy) \
   line(kD2oPolicy) \
@@ -23,6 +24,8 @@
   line(kKnormPolicy) \
   line(kKvCompressPolicy) \
   line(kLagkvPolicy) \
+  line(kLeveragePolicy) \
+  line(kNonCausalPolicy) \
   line(kObservedAttentionPolicy) \
   line(kOraclePolicy) \
   line(kOracleCausalPolicy) \
