@@ -40,6 +40,7 @@
   line(kStreamingPolicy) \
   line(kThresholdPolicy) \
   line(kTovaPolicy) \
+  line(kVatpPolicy) \
   line(kWindowPolicy)
 
 namespace kvroof {

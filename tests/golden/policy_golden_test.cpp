@@ -88,7 +88,7 @@ void compare_model_cases(std::string_view prefix) {
                     DriverRows(q, k, layer_of(base, "v", layer), shape.query_heads, shape.kv_heads, shape.prompt,
                                shape.prompt));
       driver.prompt();
-      check_all_heads(c, driver, how["compare"].get<std::string>(), layer, shape.kv_heads);
+      check_all_heads(c, driver, how["compare"].get<std::string>(), layer, driver.policy().storage_heads());
     }
   }
 }
@@ -219,6 +219,10 @@ TEST_CASE("policies that score by k, v and q, or find layers lazy, keep the refe
 
 TEST_CASE("leverage, non-causal and compactor keep the reference's sets, without a sketch and with the reference's") {
   for (auto prefix : {"kvpress_leverage", "kvpress_non_causal", "kvpress_compactor"}) compare_model_cases(prefix);
+}
+
+TEST_CASE("vatp keeps the reference's sets with the sums of all rows and of the last ones") {
+  compare_model_cases("vatp_");
 }
 
 TEST_CASE("chunkkv keeps the chunks of the reference, the same in every head of a layer") {
