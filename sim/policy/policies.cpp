@@ -7,6 +7,7 @@
 #define KVROOF_POLICIES(line) \
   line(kA2sfPolicy) \
   line(kAdaKvPolicy) \
+  line(kCakePolicy) \
   line(kChunkKvPolicy) \
   line(kCompactorPolicy) \
   line(kCriticalKvPolicy) \

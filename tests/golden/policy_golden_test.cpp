@@ -225,6 +225,8 @@ TEST_CASE("vatp keeps the reference's sets with the sums of all rows and of the 
   compare_model_cases("vatp_");
 }
 
+TEST_CASE("cake keeps the reference's sets where layers have even budgets") { compare_model_cases("cake_"); }
+
 TEST_CASE("chunkkv keeps the chunks of the reference, the same in every head of a layer") {
   compare_model_cases("kvpress_chunkkv");
   compare_cases("chunkkv_");
