@@ -14,6 +14,7 @@
   line(kCurPolicy) \
   line(kD2oPolicy) \
   line(kDuoPolicy) \
+  line(kEntropyGatedChunkKvPolicy) \
   line(kExpectedAttentionPolicy) \
   line(kFastGenPolicy) \
   line(kFullPolicy) \

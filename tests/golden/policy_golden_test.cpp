@@ -221,6 +221,10 @@ TEST_CASE("leverage, non-causal and compactor keep the reference's sets, without
   for (auto prefix : {"kvpress_leverage", "kvpress_non_causal", "kvpress_compactor"}) compare_model_cases(prefix);
 }
 
+TEST_CASE("entropy-gated-chunkkv keeps the reference's chunks, whole and cut, and its best tokens beside them") {
+  compare_model_cases("kvpress_entropy_chunkkv");
+}
+
 TEST_CASE("vatp keeps the reference's sets with the sums of all rows and of the last ones") {
   compare_model_cases("vatp_");
 }
