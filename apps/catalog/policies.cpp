@@ -31,7 +31,8 @@ std::string tensors_needed(const PolicyTraits& t) {
   } else if (t.tensors.queries > 0) {
     rows.push_back(fmt::format("q of the last {} prompt rows", t.tensors.queries));
   }
-  return rows.empty() ? "none" : join(rows);
+  if (rows.empty()) return "none";
+  return join(rows) + (t.tensors.once ? ", once for each token" : "");
 }
 
 std::string when(const PolicyInfo& info, const PolicyTraits& t) {

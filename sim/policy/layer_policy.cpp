@@ -249,14 +249,20 @@ void LayerPolicy::show_request(HeadId head, TokenPos newest, const std::function
   HeadTensors tensors(rows, h.positions, evictions_[head.value].moves, tensor_scratch_);
   request.tensors = &tensors;
   show(request);
-  h.counts.scored += elements_to_score(rows, h.positions.size(), newest);
+  h.counts.scored += elements_to_score(rows, h, newest);
+  h.scored = newest.value + 1;
   h.read_elements += tensors.elements_read();
   h.counts.policy_flops.scoring += tensors.flops();
 }
 
 // What the traits announce, for the simulator's count.
-std::uint64_t LayerPolicy::elements_to_score(const HeadRows& rows, std::uint64_t slots, TokenPos newest) const {
+std::uint64_t LayerPolicy::elements_to_score(const HeadRows& rows, const Head& head, TokenPos newest) const {
   const TensorNeed& need = traits_.tensors;
+  std::uint64_t slots = head.positions.size();
+  if (need.once) {
+    slots = static_cast<std::uint64_t>(
+        std::ranges::count_if(head.positions, [&](TokenPos p) { return p.value >= head.scored; }));
+  }
   std::uint64_t elements = 0;
   if (need.keys) elements += slots * rows.keys.width;
   if (need.values) elements += slots * rows.values.width;

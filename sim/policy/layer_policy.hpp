@@ -142,6 +142,7 @@ class LayerPolicy {
     std::uint64_t read_elements = 0;
     std::uint64_t walked_pages = 0;       // elements
     std::uint32_t paged = 0;              // tokens whose keys joined the bounds of their pages
+    std::uint32_t scored = 0;             // tokens of which a policy that reads rows once was shown those it holds
     std::vector<std::uint8_t> is_read;    // by slot: some query head of the group reads it in this row
 
     [[nodiscard]] std::uint64_t present() const { return positions.size() - (hole ? 1 : 0); }
@@ -154,7 +155,7 @@ class LayerPolicy {
   void drop_hidden(HeadId head, TokenPos position, bool pack);
   void bring_to_capacity(HeadId head, TokenPos position, bool pack);
   void order(HeadId head, TokenPos newest);
-  [[nodiscard]] std::uint64_t elements_to_score(const HeadRows& rows, std::uint64_t slots, TokenPos newest) const;
+  [[nodiscard]] std::uint64_t elements_to_score(const HeadRows& rows, const Head& head, TokenPos newest) const;
   void score_heads(TokenPos newest);
   [[nodiscard]] EvictRequest request_for(HeadId head, TokenPos newest) const;
   [[nodiscard]] std::uint64_t pages_from(const Head& head, std::uint32_t first) const;

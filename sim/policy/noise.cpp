@@ -146,11 +146,12 @@ double normal_quantile(double u) {
 
 }  // namespace
 
+double normal_draw(const NoiseKey& key) { return normal_quantile(static_cast<double>(uniform_draw(key))); }
+
 void gaussian_draws(NoiseKey key, std::span<const TokenPos> positions, std::span<float> out) {
   for (std::size_t i = 0; i < out.size(); ++i) {
     key.position = positions[i].value;
-    const double z = normal_quantile(static_cast<double>(uniform_draw(key)));
-    out[i] = static_cast<float>(kGumbelMean + kGumbelDeviation * z);
+    out[i] = static_cast<float>(kGumbelMean + kGumbelDeviation * normal_draw(key));
   }
 }
 

@@ -20,6 +20,8 @@ void gumbel_draws(NoiseKey key, std::span<const TokenPos> positions, std::span<f
 // For the paper's ablation: normal draws of the Gumbel distribution's mean and standard deviation, from the same
 // uniform draws; and its mean for every key, which changes no softmax.
 void gaussian_draws(NoiseKey key, std::span<const TokenPos> positions, std::span<float> out);
+// A draw of the standard normal distribution, from the same uniform one.
+double normal_draw(const NoiseKey& key);
 void constant_draws(NoiseKey key, std::span<const TokenPos> positions, std::span<float> out);
 
 NoiseSource draws_of(Draw draw);

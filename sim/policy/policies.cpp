@@ -7,11 +7,14 @@
 #define KVROOF_POLICIES(line) \
   line(kA2sfPolicy) \
   line(kAdaKvPolicy) \
+  line(kCakePolicy) \
   line(kChunkKvPolicy) \
+  line(kCompactorPolicy) \
   line(kCriticalKvPolicy) \
   line(kCurPolicy) \
   line(kD2oPolicy) \
   line(kDuoPolicy) \
+  line(kEntropyGatedChunkKvPolicy) \
   line(kExpectedAttentionPolicy) \
   line(kFastGenPolicy) \
   line(kFullPolicy) \
@@ -23,6 +26,8 @@
   line(kKnormPolicy) \
   line(kKvCompressPolicy) \
   line(kLagkvPolicy) \
+  line(kLeveragePolicy) \
+  line(kNonCausalPolicy) \
   line(kObservedAttentionPolicy) \
   line(kOraclePolicy) \
   line(kOracleCausalPolicy) \
@@ -37,6 +42,7 @@
   line(kStreamingPolicy) \
   line(kThresholdPolicy) \
   line(kTovaPolicy) \
+  line(kVatpPolicy) \
   line(kWindowPolicy)
 
 namespace kvroof {

@@ -130,6 +130,8 @@ struct TensorNeed {
   bool keys = false;
   bool values = false;
   std::uint32_t queries = 0;       // of the last so many prompt rows; only after the prompt
+  // Rows of k and v only of tokens that came since the last time: the policy keeps what it made of the others.
+  bool once = false;
 
   [[nodiscard]] bool any() const { return keys || values || queries > 0; }
 };

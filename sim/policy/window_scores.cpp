@@ -47,11 +47,17 @@ PolicyTraits window_traits(const PolicySpec& spec, const WindowRule& rule) {
   t.schedule = Schedule::kPrefillOnly;
   t.query_head_sums = t.evict_read = sizeof(float);
   t.flops_per_slot = 1;
+  if (rule.variance > 0) {
+    t.query_head_sums = 2 * sizeof(float);
+    t.flops_per_slot = 6;
+  }
   return t;
 }
 
 WindowScoredPolicy::WindowScoredPolicy(const WindowRule& rule, const PolicyContext& context)
-    : rule_(rule), context_(context), heads_(context.storage_heads, Head(context.group)) {}
+    : rule_(rule),
+      context_(context),
+      heads_(context.storage_heads, Head(rule.variance > 0 ? 2 * context.group : context.group)) {}
 
 std::uint32_t WindowScoredPolicy::window() const { return std::min(rule_.window, context_.prompt); }
 
@@ -61,12 +67,32 @@ void WindowScoredPolicy::admit(HeadId head, SlotId slot, TokenPos position) {
 
 void WindowScoredPolicy::observe(HeadId head, const AttentionRows& rows) {
   Head& h = heads_[head.value];
-  for (std::uint32_t g = 0; g < rows.group; ++g) {
-    const std::span<float> sums = h.columns.column(g, rows.slots());
-    accumulate(GroupReduction::kSum, rows.weights_of(g).data(), 1, sums);
-    h.walked += 2 * sums.size_bytes();
-  }
+  for (std::uint32_t g = 0; g < rows.group; ++g) add_row(h, rows, g);
   if (rows.query.value + 1 == context_.prompt) finish(h, rows);
+}
+
+// Means and squared distances from them grow row by row (Welford 1962): sums of squares would lose what rows differ by.
+void WindowScoredPolicy::add_row(Head& head, const AttentionRows& rows, std::uint32_t g) const {
+  const std::span<float> sums = head.columns.column(g, rows.slots());
+  const std::span<const float> weights = rows.weights_of(g);
+  head.walked += 2 * sums.size_bytes();
+  if (rule_.variance == 0) return accumulate(GroupReduction::kSum, weights.data(), 1, sums);
+  const std::span<float> squares = head.columns.column(rows.group + g, rows.slots());
+  head.walked += 2 * squares.size_bytes();
+  const auto count = static_cast<float>(rows.query.value + 1 - (context_.prompt - window()));
+  for (std::size_t s = 0; s < sums.size(); ++s) {
+    const float distance = weights[s] - sums[s];
+    sums[s] += distance / count;
+    squares[s] += distance * (weights[s] - sums[s]);
+  }
+}
+
+// Of one query head, before pooling.
+float WindowScoredPolicy::score_of(const Head& head, std::uint32_t g, SlotId slot) const {
+  const float sum = head.columns.at(g, slot);
+  if (rule_.variance == 0 || window() < 2) return sum;
+  const double variance = static_cast<double>(head.columns.at(context_.group + g, slot)) / (window() - 1);
+  return static_cast<float>(static_cast<double>(sum) + rule_.variance * variance);
 }
 
 // Turns the sums of the query heads into one score a slot, in the first column.
@@ -82,7 +108,7 @@ void WindowScoredPolicy::finish(Head& head, const AttentionRows& rows) const {
   std::vector<float> sums(rows.group * tokens);
   for (std::uint32_t g = 0; g < rows.group; ++g) {
     const std::span<float> of_head = std::span(sums).subspan(g * tokens, tokens);
-    for (std::size_t i = 0; i < tokens; ++i) of_head[i] = head.columns.at(g, head.order[i]);
+    for (std::size_t i = 0; i < tokens; ++i) of_head[i] = score_of(head, g, head.order[i]);
     if (!rule_.pool_first) continue;
     pool(of_head, head.pooled);
     std::ranges::copy(head.pooled, of_head.begin());

@@ -19,6 +19,8 @@ struct WindowRule {
   bool max_pool = false;     // else the average; outside the scored tokens lie zeros, which count in it
   GroupReduction reduction = GroupReduction::kSum;
   bool pool_first = false;  // pools each query head before the group is reduced (kvpress), else after
+  // Above 0: a query head's score is the mean over the rows and so many times their variance (unbiased), not the sum.
+  double variance = 0;
 };
 
 // Reads window, kernel, pool, group and rule; what is not given is taken from `fallback`, but for the window of
@@ -71,13 +73,17 @@ class WindowScoredPolicy : public EvictionPolicy {
 
  private:
   struct Head {
-    explicit Head(std::uint32_t group) : columns(group) {}
-    SlotColumns<float> columns;  // sums of each query head; after the last row the first holds the scores
+    explicit Head(std::uint32_t columns_of_group) : columns(columns_of_group) {}
+    // Sums of each query head, or means and then squared distances from them; after the last row the first holds the
+    // scores.
+    SlotColumns<float> columns;
     std::vector<SlotId> order;   // scored slots by position
     std::vector<float> scored, pooled;
     std::uint32_t tokens = 0;
     std::uint64_t walked = 0;
   };
+  void add_row(Head& head, const AttentionRows& rows, std::uint32_t g) const;
+  [[nodiscard]] float score_of(const Head& head, std::uint32_t g, SlotId slot) const;
   void finish(Head& head, const AttentionRows& rows) const;
   void pool(std::span<const float> values, std::span<float> pooled) const;
 

@@ -41,6 +41,9 @@ TEST_CASE("a policy whose parameters take away what is its own is the simpler po
                   "adakv:budget=20:window=6:rule=kvpress:group=mean"},
         Reduction{"criticalkv:budget=20:capacities=adaptive:first=1:inner=expected-attention",
                   "adakv:budget=20:inner=expected-attention"},
+        Reduction{"cake:budget=20:window=6:gamma=0", "snapkv:budget=20:window=6"},
+        Reduction{"compactor:budget=20:blend=0:sinks=0:recent=0", "non-causal:budget=20"},
+        Reduction{"compactor:budget=20:blend=1000000:sinks=0:recent=0", "leverage:budget=20"},
         Reduction{"h2o:budget=20:page=1", "h2o:budget=20"},
         Reduction{"duo:retrieval=1", "full"},
         Reduction{"duo:retrieval=0:sinks=4:recent=16", "streaming:budget=20"}}) {

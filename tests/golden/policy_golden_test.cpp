@@ -2,6 +2,7 @@
 #include <map>
 
 #include "sim/policy/layer_budgets.hpp"
+#include "sim/policy/leverage.hpp"
 #include "sim/policy/noise.hpp"
 #include "tests/golden/policy_cases.hpp"
 
@@ -44,6 +45,21 @@ const SafetensorsFile& output_projections() {
   return file;
 }
 
+// The sketch of the case being run, for a table entry whose functions can hold no state.
+std::vector<float> given_sketch;
+
+// The policy of a case; where it has a tensor `sketch`, with that in place of its draws.
+PolicyInfo info_for(const Case& c, const PolicySpec& spec) {
+  PolicyInfo info = policy_info(spec.name);
+  if (c.find("sketch") == nullptr) return info;
+  given_sketch = c.floats("sketch");
+  info.make = [](const PolicySpec& of, const PolicyContext& context) {
+    const auto give = [](std::uint64_t, std::size_t, std::size_t, std::vector<float>& out) { out = given_sketch; };
+    return of.name == "compactor" ? make_compactor(of, context, give) : make_leverage(of, context, give);
+  };
+  return info;
+}
+
 // Compares each case of a prefix whose input is the model's prompt, on the q, k and v that its base case gives.
 void compare_model_cases(std::string_view prefix) {
   for (const Case& c : cases_named(prefix)) {
@@ -66,12 +82,13 @@ void compare_model_cases(std::string_view prefix) {
       shape.projection = {reinterpret_cast<const std::byte*>(projection), DType::kF32, cols, cols, o.shape[1]};
       const auto q = layer_of(base, "q", layer);
       const auto k = layer_of(base, "k", layer);
-      Driver driver(spec_of(how["policy"].get<std::string>()), shape,
+      const PolicySpec spec = spec_of(how["policy"].get<std::string>());
+      Driver driver(info_for(c, spec), spec, shape,
                     logits_of({shape.query_heads, shape.kv_heads, shape.prompt, shape.width, q, k}),
                     DriverRows(q, k, layer_of(base, "v", layer), shape.query_heads, shape.kv_heads, shape.prompt,
                                shape.prompt));
       driver.prompt();
-      check_all_heads(c, driver, how["compare"].get<std::string>(), layer, shape.kv_heads);
+      check_all_heads(c, driver, how["compare"].get<std::string>(), layer, driver.policy().storage_heads());
     }
   }
 }
@@ -199,6 +216,20 @@ TEST_CASE("policies that score by k, v and q, or find layers lazy, keep the refe
     compare_model_cases(prefix);
   }
 }
+
+TEST_CASE("leverage, non-causal and compactor keep the reference's sets, without a sketch and with the reference's") {
+  for (auto prefix : {"kvpress_leverage", "kvpress_non_causal", "kvpress_compactor"}) compare_model_cases(prefix);
+}
+
+TEST_CASE("entropy-gated-chunkkv keeps the reference's chunks, whole and cut, and its best tokens beside them") {
+  compare_model_cases("kvpress_entropy_chunkkv");
+}
+
+TEST_CASE("vatp keeps the reference's sets with the sums of all rows and of the last ones") {
+  compare_model_cases("vatp_");
+}
+
+TEST_CASE("cake keeps the reference's sets where layers have even budgets") { compare_model_cases("cake_"); }
 
 TEST_CASE("chunkkv keeps the chunks of the reference, the same in every head of a layer") {
   compare_model_cases("kvpress_chunkkv");

@@ -181,7 +181,9 @@ class Driver {
   }
   // The same over tensors of a test.
   Driver(const PolicySpec& spec, const Shape& shape, LogitFunction logit, DriverRows rows)
-      : Driver(spec, shape, std::move(logit)) {
+      : Driver(policy_info(spec.name), spec, shape, std::move(logit), std::move(rows)) {}
+  Driver(const PolicyInfo& info, const PolicySpec& spec, const Shape& shape, LogitFunction logit, DriverRows rows)
+      : Driver(info, spec, shape, std::move(logit)) {
     rows_ = std::move(rows);
     rows_.serve(policy_.storage_heads());
   }

@@ -35,6 +35,9 @@ struct Exemption {
 };
 
 inline bool draws(const PolicyTraits& t) { return t.noise_flops_per_slot > 0 || t.noise_flops_per_token > 0; }
+inline bool blends_by_budget(const PolicySpec& spec) {
+  return spec.name == "compactor" && spec.find("blend").value_or("compression") == "compression";
+}
 inline bool once(const PolicyTraits& t) { return t.schedule == Schedule::kPrefillOnly; }
 
 inline const std::vector<Exemption>& exemptions() {
@@ -83,6 +86,10 @@ inline const std::vector<Exemption>& exemptions() {
        [](const Spec&, const Traits& t) { return t.selects; }},
       {law::kNested, "policies that evict while the prompt goes on", "what a row pays depends on what is held",
        [](const Spec&, const Traits& t) { return t.streams_prompt; }},
+      {law::kNested, "compactor", "its blend of two scores goes by the budget, unless blend= says otherwise",
+       [](const Spec& s, const Traits&) { return blends_by_budget(s); }},
+      {law::kRecall, "compactor", "its blend of two scores goes by the budget, unless blend= says otherwise",
+       [](const Spec& s, const Traits&) { return blends_by_budget(s); }},
       {law::kRecall, "policies that look at attention while decoding",
        "what a row pays depends on what is held: their sets are not nested",
        [](const Spec&, const Traits& t) { return t.rows != RowNeed::kNone && !once(t) && !t.selects; }},
