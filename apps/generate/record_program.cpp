@@ -1,13 +1,9 @@
 #include "apps/generate/record_program.hpp"
 
 #include <fmt/format.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <map>
 #include <vector>
@@ -15,6 +11,7 @@
 #include "apps/cli/messages.hpp"
 #include "apps/cli/options.hpp"
 #include "apps/generate/spools.hpp"
+#include "apps/generate/watched_program.hpp"
 #include "kernels/cupti/inject/inject.hpp"
 #include "kernels/cupti/machine.hpp"
 #include "kvroof_version.hpp"
@@ -80,82 +77,10 @@ std::vector<std::string> environment_with(const std::map<std::string, std::strin
   return variables;
 }
 
-std::vector<char*> pointers(std::vector<std::string>& words) {
-  std::vector<char*> out;
-  for (std::string& word : words) out.push_back(word.data());
-  out.push_back(nullptr);
-  return out;
-}
-
-std::atomic<pid_t> g_program{0};
-
-std::atomic<int> g_stop{0};  // the program has ended, and the merge is to end too by this signal
-
-// Signals that someone sends to us are the program's; those of the terminal reach it by themselves.
-void pass_on(int signal, siginfo_t* info, void*) {
-  const pid_t program = g_program.load();
-  if (program > 0 && info->si_code <= 0) kill(program, signal);
-  if (program == 0 && signal != SIGUSR1 && signal != SIGUSR2) g_stop = signal;
-}
-
-constexpr int kPassed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-
-// A shell's exit codes for a command that is not there, and for one that is and cannot be run.
-constexpr auto kNotFound = static_cast<ExitCode>(127);
-constexpr auto kNotExecutable = static_cast<ExitCode>(126);
-
-// What a shell answers where it cannot run a command. A script's first line, or a binary's, names another program.
-Error cannot_run(const std::string& command, int why) {
-  std::error_code ignored;
-  const bool there = command.find('/') != std::string::npos && fs::exists(command, ignored);
-  std::string text = std::strerror(why);
-  if (why == ENOENT && there) text = "the interpreter that it names is not there";
-  if (why == ENOENT && command.find('/') == std::string::npos) text = "not found in PATH";
-  if (why == EACCES && fs::is_directory(command, ignored)) text = "it is a folder";
-  if (why == ENOEXEC) text = "it is neither a program for this machine nor a script that begins with #!";
-  return Error(fmt::format("{}: cannot be run: {}; nothing was recorded, and there is no trace", command, text),
-               why == ENOENT && !there ? kNotFound : kNotExecutable);
-}
-
-// Starts the program with the default answers to the signals that we pass on; the exit code as a shell has it.
-int run_to_its_end(std::vector<std::string> words, std::vector<std::string> variables) {
-  sigset_t passed, before;
-  sigemptyset(&passed);
-  for (const int signal : kPassed) {
-    struct sigaction own {};
-    sigaction(signal, nullptr, &own);
-    if (own.sa_handler != SIG_IGN) sigaddset(&passed, signal);  // nohup: ignored here and by the program
-  }
-  sigprocmask(SIG_BLOCK, &passed, &before);  // until there is someone to pass them to
-  struct sigaction action {};
-  action.sa_sigaction = pass_on;
-  action.sa_flags = SA_SIGINFO | SA_RESTART;
-  for (const int signal : kPassed) {
-    if (sigismember(&passed, signal) == 1) sigaction(signal, &action, nullptr);
-  }
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-  posix_spawnattr_setsigdefault(&attributes, &passed);
-  posix_spawnattr_setsigmask(&attributes, &before);
-  pid_t process = 0;
-  const int refused = posix_spawnp(&process, words[0].c_str(), nullptr, &attributes, pointers(words).data(),
-                                   pointers(variables).data());
-  posix_spawnattr_destroy(&attributes);
-  g_program.store(refused == 0 ? process : 0);
-  sigprocmask(SIG_SETMASK, &before, nullptr);
-  if (refused != 0) throw cannot_run(words[0], refused);
-  int status = 0;
-  while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
-  }
-  g_program.store(0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
 MergedSpools write_trace(const Arguments& arguments, const fs::path& out, const fs::path& spools, int code) try {
   MergedSpools merged;
   write_profile(out, kVersion, arguments.command_line, [&](ProfileSink& sink) {
-    merged = merge_spools(spools, sink, g_stop);
+    merged = merge_spools(spools, sink, asked_to_stop());
     sink.note("program", command_text(arguments.program));
     sink.note("exit_code", std::to_string(code));
   });
