@@ -315,8 +315,9 @@ TEST_CASE("A recorder that is interrupted while it merges keeps the spools, says
                               "kill -TERM $PPID) >/dev/null 2>&1 & exit 0'");
   INFO(ran.err);
   CHECK(ran.code == 143);
-  CHECK(ran.err.starts_with("error: " + trace + ": interrupted before the trace was whole\nnote: what was recorded is "
-                                                "kept: `kvroof import spools " + trace + ".spools-"));
+  CHECK(ran.err.starts_with("error: " + trace +
+                            ": interrupted before the trace was whole; the program ended with 0\nnote: what was "
+                            "recorded is kept: `kvroof import spools " + trace + ".spools-"));
   CHECK_FALSE(std::filesystem::exists(trace));
   const auto command = ran.err.find("import spools");
   REQUIRE(command != std::string::npos);
