@@ -17,6 +17,12 @@ TEST_CASE("inspect says what a trace of a profiler's records alone holds, and re
   CHECK(ran.out.find("none: a profiler's records alone") != std::string::npos);
   CHECK(ran.out.find("NVIDIA H200") != std::string::npos);
   CHECK(ran.out.find("4 kernels, 1 copies and fills, 4 calls, 2 ranges in 0.0016 ms") != std::string::npos);
+  const auto profile = nlohmann::json::parse(run_program("inspect " + trace + " --format json").out)["profile"];
+  CHECK(profile["notes"].dump() == R"({"level":"trace"})");
+  const nlohmann::json counts = {{"kernels", 4},     {"copies", 1},    {"fills", 0},    {"calls", 4},    {"ranges", 2},
+                                 {"allocations", 1}, {"operators", 5}, {"counters", 2}, {"processes", 1}};
+  CHECK(profile["counts"] == counts);
+  CHECK((profile["first_ns"] == 1000 && profile["last_ns"] == 2600));
   const std::vector<std::string> verbs = {"replay " + trace + " --policy full",
                                           "analyze " + trace + " -o " + folder.file("a")};
   for (const std::string& verb : verbs) {

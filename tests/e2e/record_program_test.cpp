@@ -29,6 +29,9 @@ TEST_CASE("A program without CUDA runs as by itself, and the trace says that not
   const std::string why = note_of(trace, "why");
   CHECK((why.starts_with("no device was seen") || why == "no process of the program started CUDA\n"));
   CHECK(run_program("inspect " + trace + " --verify").code == 0);
+  const auto notes = nlohmann::json::parse(run_program("inspect " + trace + " --format json").out)["profile"]["notes"];
+  CHECK((notes["level"] == "none" && notes["exit_code"] == "7" && notes["processes"] == "0"));
+  CHECK(notes["why"].get<std::string>() + "\n" == why);
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);  // no spools are left
 }
 
