@@ -8,15 +8,10 @@
 #include "analysis/range_report.hpp"
 #include "apps/cli/command.hpp"
 #include "apps/cli/table.hpp"
+#include "apps/traces/recorded_level.hpp"
 #include "sim/device/device.hpp"
 
 namespace kvroof {
-
-// How far a recording came (its notes of these names), and what kept it from more; an imported profile says neither.
-struct RecordedLevel {
-  std::string level;  // none, or the modes that were reached: trace, counters, pm
-  std::string why;
-};
 
 // What the report is about; so many rows of operators and of steps are shown by themselves (0: all), the others as one.
 struct KernelAnswer {

@@ -54,6 +54,18 @@ TEST_CASE("report-kernels of a recording without kernels says the level and why,
   }
 }
 
+TEST_CASE("A timeline of a recording in which nothing has a time is refused with the level that it reached, and why") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt");
+  REQUIRE(run_program("record -q -o " + trace + " -- /bin/true").code == 0);
+  for (const char* kind : {"perfetto ", "chrome "}) {
+    const Ran ran = run_program("export " + (kind + trace) + " -o " + folder.file("out"));
+    CHECK(ran.code == 2);
+    CHECK(ran.err == "error: " + trace + ": nothing was recorded that has a time: level none, " + note_of(trace, "why"));
+    CHECK_FALSE(std::filesystem::exists(folder.path() / "out"));
+  }
+}
+
 TEST_CASE("Words after -- are the program's, whatever they look like, its input is ours") {
   const TemporaryFolder folder;
   const Ran ran = run_program("record -q -o " + folder.file("a.kvt") + " -- /bin/echo --help -o x --model y");
