@@ -42,7 +42,9 @@ fs::path whole_name(const fs::path& out) {
   fs::path path = fs::absolute(out, error);
   // What follows a link upwards is found by the links alone; else a name stays as it was typed.
   if (!error && std::ranges::find(path, fs::path("..")) != path.end()) path = fs::weakly_canonical(path, error);
-  if (error) throw Error(fmt::format("{}: the folder that it counts from cannot be found: {}", out.string(), error.message()));
+  if (error) {
+    throw Error(fmt::format("{}: the folder that it counts from cannot be found: {}", out.string(), error.message()));
+  }
   path = path.lexically_normal();
   return path.has_filename() ? path : path.parent_path();  // `run.kvt/` names run.kvt
 }

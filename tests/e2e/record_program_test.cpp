@@ -61,7 +61,8 @@ TEST_CASE("A timeline of a recording in which nothing has a time is refused with
   for (const char* kind : {"perfetto ", "chrome "}) {
     const Ran ran = run_program("export " + (kind + trace) + " -o " + folder.file("out"));
     CHECK(ran.code == 2);
-    CHECK(ran.err == "error: " + trace + ": nothing was recorded that has a time: level none, " + note_of(trace, "why"));
+    CHECK(ran.err ==
+          "error: " + trace + ": nothing was recorded that has a time: level none, " + note_of(trace, "why"));
     CHECK_FALSE(std::filesystem::exists(folder.path() / "out"));
   }
 }

@@ -26,8 +26,8 @@ class RecordedShell {
  public:
   explicit RecordedShell(const std::string& names) {
     const std::string program =
-        "for s in " + names + "; do trap \"echo $s >>" + log_ + "\" $s; done; trap 'exit 9' TERM; echo begun >>" + log_ +
-        "; n=0; while [ $n -lt 200 ]; do sleep 0.05; n=$((n+1)); done";
+        "for s in " + names + "; do trap \"echo $s >>" + log_ + "\" $s; done; trap 'exit 9' TERM; echo begun >>" +
+        log_ + "; n=0; while [ $n -lt 200 ]; do sleep 0.05; n=$((n+1)); done";
     recorder = fork();
     REQUIRE(recorder >= 0);
     if (recorder == 0) {
