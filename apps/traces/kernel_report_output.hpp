@@ -30,7 +30,8 @@ Table purpose_table(const KernelAnswer& answer);
 Table step_table(const KernelAnswer& answer);
 // A row for each text of ranges, then the work outside of all, and all work.
 Table range_table(const KernelAnswer& answer);
-// Of either, what a page has room for: beside bytes and rates no median and deviation.
+// Of any of them, what a page has room for: no column without a word, and beside bytes and rates no median and
+// deviation. For programs the columns are always the same.
 Table for_people(Table table);
 // Of a recording without kernels: one row that says why.
 Table nothing_table(const RecordedLevel& recorded);
