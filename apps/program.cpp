@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -14,6 +13,7 @@
 #include "apps/cli/environment.hpp"
 #include "apps/cli/messages.hpp"
 #include "apps/cli/options.hpp"
+#include "apps/cli/pipe_signal.hpp"
 #include "kvroof_version.hpp"
 #include "sim/core/suggest.hpp"
 
@@ -111,7 +111,7 @@ int report(const Error& error) {
 }  // namespace
 
 int kvroof_program(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_DFL);
+  end_at_closed_pipes();
   try {
     const int code = run_program({argv + 1, argv + argc});
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {

@@ -172,7 +172,9 @@ class NsysReader {
              if (!has_times(rows)) return;
              KernelRecord k;
              k.work = work(rows);
-             for (int c = 8; c < 11 && k.mangled_name.empty(); ++c) k.mangled_name = string(rows, c);
+             const std::string_view demangled = string(rows, 8), brief = string(rows, 9), mangled = string(rows, 10);
+             k.mangled_name = !mangled.empty() ? mangled : !demangled.empty() ? demangled : brief;
+             k.demangled_name = demangled;
              if (k.mangled_name.empty()) {
                ++counts_.left_out.nameless;
                return;

@@ -32,7 +32,10 @@ void write_profile(const std::filesystem::path& out, std::string_view tool_versi
   } catch (...) {
     // The folder was empty or is our own.
     writer.reset();
-    for (const auto& entry : std::filesystem::directory_iterator(out)) std::filesystem::remove_all(entry, ignored);
+    // What was wrong is told, not that the folder is gone as well.
+    for (std::filesystem::directory_iterator at(out, ignored), end; at != end; at.increment(ignored)) {
+      std::filesystem::remove_all(at->path(), ignored);
+    }
     if (!existed) std::filesystem::remove(out, ignored);
     throw;
   }

@@ -28,6 +28,7 @@ struct KernelRecord {
   std::uint32_t local_per_thread = 0;    // bytes
   std::uint64_t local_total = 0;         // bytes
   std::uint64_t grid_id = 0;
+  std::string_view demangled_name{};  // of an importer whose profiler gave both; empty: what the other stands for
 };
 
 struct CopyRecord {

@@ -99,7 +99,7 @@ struct KernelDatabase::State {
     pending = 0;
   }
   std::uint64_t intern(std::string_view text);
-  const KernelName& name_of(std::string_view mangled);
+  const KernelName& name_of(const KernelRecord& record);
   std::uint64_t gpu_of(const DeviceRecord& record);
   void saw(const DeviceWork& work);
 };
@@ -145,10 +145,11 @@ std::uint64_t KernelDatabase::State::intern(std::string_view text) {
   return id;
 }
 
-const KernelName& KernelDatabase::State::name_of(std::string_view mangled) {
+const KernelName& KernelDatabase::State::name_of(const KernelRecord& record) {
+  const std::string_view mangled = record.mangled_name;
   const auto it = names.find(mangled);
   if (it != names.end()) return it->second;
-  const std::string demangled = demangled_name(mangled);
+  const std::string demangled = demangled_name(record.demangled_name.empty() ? mangled : record.demangled_name);
   return names.emplace(mangled, KernelName{intern(mangled), intern(demangled), intern(short_name(demangled))})
       .first->second;
 }
@@ -212,7 +213,7 @@ KernelDatabase::~KernelDatabase() {
 
 void KernelDatabase::add(const KernelRecord& r) {
   State& s = *state_;
-  const KernelName name = s.name_of(r.mangled_name);
+  const KernelName name = s.name_of(r);
   const DeviceWork& w = r.work;
   s.saw(w);
   s.add(kKernelTable, w.start_ns, w.end_ns, w.device, w.context, w.stream, w.correlation, global_process(w.process),

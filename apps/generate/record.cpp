@@ -14,8 +14,12 @@ namespace {
 fs::path trace_path(const Arguments& arguments) {
   if (!arguments.has("out")) throw usage_error("-o run.kvt is missing: where the trace goes");
   const fs::path path = arguments.get<std::string>("out");
+  if (path.empty()) throw usage_error("-o '': expected a name: where the trace goes");
   std::error_code ignored;
-  if (fs::exists(path, ignored) && !(fs::is_directory(path, ignored) && fs::is_empty(path, ignored))) {
+  // A link that leads nowhere is something as well, which no folder can take the place of.
+  const fs::path entry = path.has_filename() ? path : path.parent_path();
+  if (fs::exists(fs::symlink_status(entry, ignored)) &&
+      !(fs::is_directory(path, ignored) && fs::is_empty(path, ignored))) {
     throw usage_error(fmt::format("{}: exists already, and a recording never overwrites", path.string()))
         .note("choose another name, or remove it first");
   }

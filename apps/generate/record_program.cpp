@@ -1,20 +1,21 @@
 #include "apps/generate/record_program.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
+#include <exception>
 #include <map>
+#include <new>
 #include <vector>
 
 #include "apps/cli/messages.hpp"
 #include "apps/cli/options.hpp"
 #include "apps/generate/spools.hpp"
+#include "apps/generate/watched_program.hpp"
 #include "kernels/cupti/inject/inject.hpp"
 #include "kernels/cupti/machine.hpp"
 #include "kvroof_version.hpp"
@@ -35,30 +36,50 @@ fs::path inject_library() {
       .note("`cmake --build build` makes it beside the program");
 }
 
-// The folder where processes write while the program runs.
-class SpoolFolder {
-  // Never inside: `run.kvt/` names run.kvt.
-  static fs::path beside(const fs::path& out) {
-    const fs::path path = fs::absolute(out).lexically_normal();
-    return (path.has_filename() ? path : path.parent_path()).string() + ".spools-XXXXXX";
+// The trace's whole name: the program may move or remove the folder that a relative one counts from.
+fs::path whole_name(const fs::path& out) {
+  std::error_code error;
+  fs::path path = fs::absolute(out, error);
+  // What follows a link upwards is found by the links alone; else a name stays as it was typed.
+  if (!error && std::ranges::find(path, fs::path("..")) != path.end()) path = fs::weakly_canonical(path, error);
+  if (error) {
+    throw Error(fmt::format("{}: the folder that it counts from cannot be found: {}", out.string(), error.message()));
   }
+  path = path.lexically_normal();
+  return path.has_filename() ? path : path.parent_path();  // `run.kvt/` names run.kvt
+}
 
+// The folder where processes write while the program runs, beside the trace.
+class SpoolFolder {
  public:
-  explicit SpoolFolder(const fs::path& out) : path_(beside(out)) {
-    std::string name = path_.string();
+  explicit SpoolFolder(const fs::path& out) {
+    std::string name = out.string() + ".spools-XXXXXX";
     if (mkdtemp(name.data()) == nullptr) {
       throw Error(fmt::format("{}: no folder can be made beside it: {}", out.string(), std::strerror(errno)));
     }
     path_ = name;
+    opened_ = open(name.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
   }
   // Of an empty folder nothing is lost; spools stay until remove().
   ~SpoolFolder() {
     std::error_code ignored;
-    fs::remove(path_, ignored);
+    fs::remove(place(), ignored);
+    if (opened_ >= 0) close(opened_);
   }
   SpoolFolder(const SpoolFolder&) = delete;
   SpoolFolder& operator=(const SpoolFolder&) = delete;
   [[nodiscard]] const fs::path& path() const { return path_; }
+  [[nodiscard]] bool in_place() const {
+    std::error_code ignored;
+    return fs::is_directory(path_, ignored);
+  }
+  // Where it is now, as someone may have moved a folder that it lies in; empty: it was removed.
+  [[nodiscard]] fs::path place() const {
+    if (in_place()) return path_;
+    std::error_code ignored;
+    fs::path now = fs::read_symlink(fmt::format("/proc/self/fd/{}", opened_), ignored);
+    return fs::is_directory(now, ignored) ? now : fs::path();
+  }
   // The trace is whole.
   void remove() const {
     std::error_code ignored;
@@ -67,6 +88,7 @@ class SpoolFolder {
 
  private:
   fs::path path_;
+  int opened_ = -1;
 };
 
 // This process's environment with some variables set.
@@ -80,90 +102,49 @@ std::vector<std::string> environment_with(const std::map<std::string, std::strin
   return variables;
 }
 
-std::vector<char*> pointers(std::vector<std::string>& words) {
-  std::vector<char*> out;
-  for (std::string& word : words) out.push_back(word.data());
-  out.push_back(nullptr);
-  return out;
-}
-
-std::atomic<pid_t> g_program{0};
-
-std::atomic<int> g_stop{0};  // the program has ended, and the merge is to end too by this signal
-
-// Signals that someone sends to us are the program's; those of the terminal reach it by themselves.
-void pass_on(int signal, siginfo_t* info, void*) {
-  const pid_t program = g_program.load();
-  if (program > 0 && info->si_code <= 0) kill(program, signal);
-  if (program == 0 && signal != SIGUSR1 && signal != SIGUSR2) g_stop = signal;
-}
-
-constexpr int kPassed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-
-// A shell's exit codes for a command that is not there, and for one that is and cannot be run.
-constexpr auto kNotFound = static_cast<ExitCode>(127);
-constexpr auto kNotExecutable = static_cast<ExitCode>(126);
-
-// What a shell answers where it cannot run a command. A script's first line, or a binary's, names another program.
-Error cannot_run(const std::string& command, int why) {
+// `run-2.kvt` where there is a run.kvt, and so on.
+fs::path free_name(const fs::path& out) {
   std::error_code ignored;
-  const bool there = command.find('/') != std::string::npos && fs::exists(command, ignored);
-  std::string text = std::strerror(why);
-  if (why == ENOENT && there) text = "the interpreter that it names is not there";
-  if (why == ENOENT && command.find('/') == std::string::npos) text = "not found in PATH";
-  if (why == EACCES && fs::is_directory(command, ignored)) text = "it is a folder";
-  if (why == ENOEXEC) text = "it is neither a program for this machine nor a script that begins with #!";
-  return Error(fmt::format("{}: cannot be run: {}; nothing was recorded, and there is no trace", command, text),
-               why == ENOENT && !there ? kNotFound : kNotExecutable);
+  fs::path name = out;
+  for (int n = 2; fs::exists(fs::symlink_status(name, ignored)); ++n) {
+    name = out.parent_path() / fmt::format("{}-{}{}", out.stem().string(), n, out.extension().string());
+  }
+  return name;
 }
 
-// Starts the program with the default answers to the signals that we pass on; the exit code as a shell has it.
-int run_to_its_end(std::vector<std::string> words, std::vector<std::string> variables) {
-  sigset_t passed, before;
-  sigemptyset(&passed);
-  for (const int signal : kPassed) {
-    struct sigaction own {};
-    sigaction(signal, nullptr, &own);
-    if (own.sa_handler != SIG_IGN) sigaddset(&passed, signal);  // nohup: ignored here and by the program
-  }
-  sigprocmask(SIG_BLOCK, &passed, &before);  // until there is someone to pass them to
-  struct sigaction action {};
-  action.sa_sigaction = pass_on;
-  action.sa_flags = SA_SIGINFO | SA_RESTART;
-  for (const int signal : kPassed) {
-    if (sigismember(&passed, signal) == 1) sigaction(signal, &action, nullptr);
-  }
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-  posix_spawnattr_setsigdefault(&attributes, &passed);
-  posix_spawnattr_setsigmask(&attributes, &before);
-  pid_t process = 0;
-  const int refused = posix_spawnp(&process, words[0].c_str(), nullptr, &attributes, pointers(words).data(),
-                                   pointers(variables).data());
-  posix_spawnattr_destroy(&attributes);
-  g_program.store(refused == 0 ? process : 0);
-  sigprocmask(SIG_SETMASK, &before, nullptr);
-  if (refused != 0) throw cannot_run(words[0], refused);
-  int status = 0;
-  while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
-  }
-  g_program.store(0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+// Why there is no trace, how the program ended, and how to make the trace of what is there. The program's exit code
+// stays what it was, unless it was 0.
+Error without_trace(const std::string& why, const fs::path& out, const SpoolFolder& spools, int code) {
+  const ExitCode own = asked_to_stop() != 0 ? ended_by(asked_to_stop()) : ExitCode::kFailure;
+  const std::string text = why.find(out.string()) != std::string::npos ? why : fmt::format("{}: {}", out.string(), why);
+  Error error(fmt::format("{}; the program ended with {}", text, code), code != 0 ? static_cast<ExitCode>(code) : own);
+  std::error_code ignored;
+  const fs::path place = spools.place();
+  if (place.empty() || fs::is_empty(place, ignored)) return error;
+  const fs::path target = spools.in_place() ? out : place.parent_path() / out.filename();
+  const std::string command =
+      command_text({"kvroof", "import", "spools", place.string(), "-o", free_name(target).string()});
+  return std::move(error).note(fmt::format("what was recorded is kept: `{}`", command));
 }
 
-MergedSpools write_trace(const Arguments& arguments, const fs::path& out, const fs::path& spools, int code) try {
+MergedSpools write_trace(const Arguments& arguments, const fs::path& out, const SpoolFolder& spools, int code) {
+  if (!spools.in_place()) {
+    const char* what = spools.place().empty() ? "the folder of its records was removed" : "its folder was moved";
+    throw without_trace(fmt::format("{} while the program ran", what), out, spools, code);
+  }
   MergedSpools merged;
-  write_profile(out, kVersion, arguments.command_line, [&](ProfileSink& sink) {
-    merged = merge_spools(spools, sink, g_stop);
-    sink.note("program", command_text(arguments.program));
-    sink.note("exit_code", std::to_string(code));
-  });
+  try {
+    write_profile(out, kVersion, arguments.command_line, [&](ProfileSink& sink) {
+      merged = merge_spools(spools.path(), sink, asked_to_stop());
+      sink.note("program", command_text(arguments.program));
+      sink.note("exit_code", std::to_string(code));
+    });
+  } catch (const std::bad_alloc&) {
+    throw without_trace("out of memory", out, spools, code);
+  } catch (const std::exception& error) {
+    throw without_trace(error.what(), out, spools, code);
+  }
   return merged;
-} catch (const Error& error) {
-  if (fs::is_empty(spools)) throw;
-  throw Error(fmt::format("{}: {}", out.string(), error.what()), error.code())
-      .note(fmt::format("what was recorded is kept: `kvroof import spools {} -o {}`", spools.string(), out.string()));
 }
 
 // NVTX calls reach CUPTI when it is named before the first of them; what the user has named has them instead.
@@ -186,7 +167,8 @@ void name_for_ranges(const Machine& machine, bool quiet, std::map<std::string, s
 
 }  // namespace
 
-int record_program(const Arguments& arguments, const fs::path& out) {
+int record_program(const Arguments& arguments, const fs::path& name) {
+  const fs::path out = whole_name(name);
   const SpoolFolder spools(out);
   const Machine machine = this_machine();
   std::map<std::string, std::string> set = {{"CUDA_INJECTION64_PATH", inject_library().string()},
@@ -196,9 +178,9 @@ int record_program(const Arguments& arguments, const fs::path& out) {
     say("note: CUDA_INJECTION64_PATH was {}; the program gets kvroof's recorder instead\n", *other);
   }
   const int code = run_to_its_end(arguments.program, environment_with(set));
-  const MergedSpools merged = write_trace(arguments, out, spools.path(), code);
+  const MergedSpools merged = write_trace(arguments, out, spools, code);
   spools.remove();
-  if (!arguments.quiet) say("{}\n", merged_text(out, merged));
+  if (!arguments.quiet) say("{}\n", merged_text(name, merged));
   return code;
 }
 

@@ -30,13 +30,16 @@ struct Spool {
 // Spools by process, then in the order in which it wrote them.
 std::vector<Spool> spools_of(const fs::path& folder) {
   std::map<std::pair<unsigned long, unsigned long>, fs::path> sorted;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.path().extension() != kSpoolEnding) continue;
-    const std::string name = entry.path().filename().string();
-    char* end = nullptr;
-    const unsigned long process = std::strtoul(name.c_str(), &end, 10);
-    sorted[{process, *end == '-' ? std::strtoul(end + 1, nullptr, 10) : 0}] = entry.path();
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const fs::path path = at->path();
+    if (path.extension() != kSpoolEnding) continue;
+    const std::string name = path.filename().string();
+    char* rest = nullptr;
+    const unsigned long process = std::strtoul(name.c_str(), &rest, 10);
+    sorted[{process, *rest == '-' ? std::strtoul(rest + 1, nullptr, 10) : 0}] = path;
   }
+  if (error) throw Error(fmt::format("{}: cannot be read: {}", folder.string(), error.message()));
   std::vector<Spool> spools;
   std::uint32_t next = kFirstProcessNumber;
   for (const auto& [key, path] : sorted) {

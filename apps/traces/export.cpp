@@ -16,6 +16,7 @@
 #include "apps/cli/unfinished_file.hpp"
 #include "apps/replay/replay_points.hpp"
 #include "apps/traces/export_timeline.hpp"
+#include "apps/traces/recorded_level.hpp"
 #include "sim/core/files.hpp"
 #include "sim/core/suggest.hpp"
 
@@ -45,6 +46,19 @@ std::vector<TimelineStep> simulate(const Arguments& arguments, const TraceReader
   return simulated_steps(trace.manifest(), results.front(), device, start_ns);
 }
 
+// Only tensors have what a simulated run needs; of a recording its notes say why it is empty.
+Error empty_timeline(const TraceReader& trace, const KernelReader& kernels, const KernelCounts& counts) {
+  const std::string path = trace.path().string();
+  if (has_attention(trace.manifest())) {
+    return usage_error(fmt::format("{}: nothing in it has a time, as in imported tensors", path))
+        .note("--policy P --device D draws a simulated run of it");
+  }
+  const RecordedLevel recorded = recorded_level(kernels, counts);
+  if (recorded.level.empty()) return usage_error(fmt::format("{}: nothing in it has a time", path));
+  return usage_error(
+      fmt::format("{}: nothing was recorded that has a time: level {}, {}", path, recorded.level, recorded.why));
+}
+
 void write_timeline(const Arguments& arguments, const TraceReader& trace, Timeline& to) {
   const KernelReader kernels = KernelReader::open(trace.path());
   const KernelCounts counts = kernels.counts();
@@ -55,10 +69,7 @@ void write_timeline(const Arguments& arguments, const TraceReader& trace, Timeli
   const std::string name = (trace.path() / "").parent_path().filename().string();  // of run.kvt/ as of run.kvt
   const std::uint64_t records = counts.kernels + counts.copies + counts.fills + counts.calls + counts.ranges +
                                 counts.memory + counts.counters;
-  if (!is_simulated(arguments) && records == 0 && steps.empty()) {
-    throw usage_error(fmt::format("{}: nothing in it has a time, as in imported tensors", trace.path().string()))
-        .note("--policy P --device D draws a simulated run of it");
-  }
+  if (!is_simulated(arguments) && records == 0 && steps.empty()) throw empty_timeline(trace, kernels, counts);
   const bool resident_known = std::ranges::all_of(steps, [](const auto& s) { return s.resident_bytes.has_value(); });
   if (!resident_known && !arguments.quiet) {
     say("note: the trace does not say what the cache held after a step, as those of older versions and of other "

@@ -46,6 +46,13 @@ class Lanes {
   std::vector<std::vector<std::uint64_t>> open_;  // [lane]: ends of what holds one another
 };
 
+// GPUs have the numbers that processes share; where the recording does not say which it is, the process's number of it
+// is a device's.
+std::string stream_title(const WorkRow& row, bool several) {
+  const bool known = row.gpu.has_value() || !several;
+  return fmt::format("{} {} stream {}", known ? "GPU" : "device", row.gpu.value_or(row.work.device), row.work.stream);
+}
+
 }  // namespace
 
 std::vector<TimelineStep> recorded_steps(const TraceReader& trace) {
@@ -161,7 +168,7 @@ void TimelineExport::add_kernels(const KernelReader& kernels) {
     const DeviceWork& w = row.work;
     if (w.end_ns == 0) return;
     const std::uint64_t track = track_of(tracks, {w.process, w.device, w.stream}, w.start_ns, w.end_ns,
-                                         [&] { return fmt::format("GPU {} stream {}", w.device, w.stream); });
+                                         [&] { return stream_title(row, several_); });
     std::array<TimelineArgument, 4> arguments;
     std::size_t n = 0;
     arguments[n++] = {"correlation", w.correlation};

@@ -21,7 +21,8 @@ struct Inspection {
   fs::path path;
   TraceReport report;
   std::optional<TraceManifest> manifest;  // as far as it can be read
-  KernelCounts kernels;                   // of an intact trace
+  bool has_profile = false;               // of an intact trace: the profiler's records below
+  KernelCounts kernels;
   std::vector<std::pair<std::string, std::string>> notes;
   std::vector<std::string> devices;
   bool verified = false;
@@ -31,6 +32,7 @@ struct Inspection {
 void read_profile(Inspection& i) {
   if (!i.report.sealed || !i.report.intact) return;
   const KernelReader reader = KernelReader::open(i.path);
+  i.has_profile = true;
   i.kernels = reader.counts();
   i.notes = reader.notes();
   for (const DeviceRecord& device : reader.devices()) i.devices.emplace_back(device.name);
@@ -158,6 +160,31 @@ Table to_table(const Inspection& i) {
   return table;
 }
 
+// What the lines of the table say of the profiler's records, and how many there are of each kind.
+nlohmann::ordered_json profile_json(const Inspection& i) {
+  const KernelCounts& k = i.kernels;
+  nlohmann::ordered_json notes = nlohmann::ordered_json::object();
+  for (const auto& [key, value] : i.notes) notes[key] = value;
+  nlohmann::ordered_json json = {{"notes", notes},
+                                 {"counts",
+                                  {{"kernels", k.kernels},
+                                   {"copies", k.copies},
+                                   {"fills", k.fills},
+                                   {"calls", k.calls},
+                                   {"ranges", k.ranges},
+                                   {"allocations", k.memory},
+                                   {"operators", k.operators},
+                                   {"counters", k.counters},
+                                   {"processes", k.processes}}},
+                                 {"first_ns", nullptr},
+                                 {"last_ns", nullptr}};
+  if (k.last_ns > 0) {
+    json["first_ns"] = k.first_ns;
+    json["last_ns"] = k.last_ns;
+  }
+  return json;
+}
+
 std::string to_json(const Inspection& i) {
   nlohmann::ordered_json json = {{"path", i.path.string()},
                                  {"sealed", i.report.sealed},
@@ -172,7 +199,9 @@ std::string to_json(const Inspection& i) {
                                  {"kernels", i.kernels.kernels},
                                  {"copies", i.kernels.copies},
                                  {"devices", i.devices},
+                                 {"profile", nullptr},
                                  {"manifest", nullptr}};
+  if (i.has_profile) json["profile"] = profile_json(i);
   if (i.manifest) json["manifest"] = nlohmann::ordered_json::parse(manifest_to_json(*i.manifest));
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

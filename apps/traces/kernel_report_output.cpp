@@ -102,7 +102,6 @@ class OperatorTable {
     if (!report_.steps.empty()) add_policy();
     for (const WorkTotals& copy : report_.copies) add(copy, "copy");
     if (report_.elapsed_ns > 0) add_idle();
-    drop_empty_columns(table_);
     return std::move(table_);
   }
 
@@ -204,6 +203,7 @@ void add_step_row(Table& table, const StepRow& row) {
 }  // namespace
 
 Table for_people(Table table) {
+  drop_empty_columns(table);
   const auto key = [](std::string_view name) { return [name](const Table::Column& c) { return c.key == name; }; };
   if (std::ranges::none_of(table.columns, key("bytes"))) return table;
   for (const std::string_view name : {"median_ns", "deviation_ns"}) {
@@ -236,7 +236,6 @@ Table step_table(const KernelAnswer& answer) {
     for (std::size_t i = shown; i < rows.size(); ++i) others += rows[i];
     add_step_row(table, others);
   }
-  drop_empty_columns(table);
   return table;
 }
 

@@ -8,15 +8,10 @@
 #include "analysis/range_report.hpp"
 #include "apps/cli/command.hpp"
 #include "apps/cli/table.hpp"
+#include "apps/traces/recorded_level.hpp"
 #include "sim/device/device.hpp"
 
 namespace kvroof {
-
-// How far a recording came (its notes of these names), and what kept it from more; an imported profile says neither.
-struct RecordedLevel {
-  std::string level;  // none, or the modes that were reached: trace, counters, pm
-  std::string why;
-};
 
 // What the report is about; so many rows of operators and of steps are shown by themselves (0: all), the others as one.
 struct KernelAnswer {
@@ -35,7 +30,8 @@ Table purpose_table(const KernelAnswer& answer);
 Table step_table(const KernelAnswer& answer);
 // A row for each text of ranges, then the work outside of all, and all work.
 Table range_table(const KernelAnswer& answer);
-// Of either, what a page has room for: beside bytes and rates no median and deviation.
+// Of any of them, what a page has room for: no column without a word, and beside bytes and rates no median and
+// deviation. For programs the columns are always the same.
 Table for_people(Table table);
 // Of a recording without kernels: one row that says why.
 Table nothing_table(const RecordedLevel& recorded);

@@ -16,6 +16,7 @@
 #include "apps/cli/shared_options.hpp"
 #include "apps/cli/values.hpp"
 #include "apps/traces/kernel_report_output.hpp"
+#include "apps/traces/recorded_level.hpp"
 #include "sim/core/counted.hpp"
 #include "sim/core/files.hpp"
 #include "sim/core/suggest.hpp"
@@ -191,18 +192,6 @@ void print_left_out(const Roofline& roofline) {
       100 * roofline.left_out_share, join(roofline.left_out, ", "));
 }
 
-RecordedLevel level_of(const KernelReader& reader, const KernelCounts& counts) {
-  RecordedLevel recorded;
-  for (const auto& [key, value] : reader.notes()) {
-    if (key == "level") recorded.level = value;
-    if (key == "why") recorded.why = value;
-  }
-  if (counts.kernels > 0 || recorded.level.empty() || !recorded.why.empty()) return recorded;
-  recorded.why = counts.counters > 0 ? "kernels come from `--cupti trace`; `--by step` shows the counters"
-                                     : "what was recorded launched no kernel";
-  return recorded;
-}
-
 // Throws Error (usage) where the recording has none.
 RangeReport ranges_of(const std::filesystem::path& path, const KernelCounts& counts) {
   if (counts.ranges == 0) {
@@ -238,7 +227,7 @@ int run_report(const Arguments& arguments) {
   static_cast<void>(TraceReader::open(path));  // checks seal and checksums
   const KernelReader reader = KernelReader::open(path);
   const KernelCounts counts = reader.counts();
-  const RecordedLevel recorded = level_of(reader, counts);
+  const RecordedLevel recorded = recorded_level(reader, counts);
   RooflineBuilder drawn(phases_of(reader));
   DeviceTimes times;
   const KernelReport report = make_report(arguments, reader, counts, drawn, times);

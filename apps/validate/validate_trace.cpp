@@ -115,6 +115,15 @@ void require_recorded_on(const Device& device, const TraceReader& trace) {
                 : "`kvroof calibrate --backend cpu -o cpu.yaml` measures this machine; `kvroof replay` predicts a GPU");
 }
 
+// A run of one new token has none but the prompt's step, which makes it.
+Error nothing_to_compare(const std::string& path, const TraceReader& trace) {
+  const bool decodes = std::ranges::any_of(trace.steps(), [](const StepRecord& s) { return s.phase == "decode"; });
+  if (decodes) return usage_error(fmt::format("{}: no decode step has a time, as in imported tensors", path));
+  return usage_error(
+             fmt::format("{}: the run has no decode step to compare: its prompt gives the first new token", path))
+      .note("`kvroof record --max-tokens 128` makes some");
+}
+
 }  // namespace
 
 int validate_trace(const Arguments& arguments) {
@@ -130,9 +139,7 @@ int validate_trace(const Arguments& arguments) {
   const EngineProfile engine = default_engine_profile(device.kind, catalog);
   const CostModel cost(shape_of(manifest), TrafficTypes{manifest.weight_type, counted_type(manifest)}, device, engine);
   const std::vector<TimedStep> steps = timed_steps(trace, cost, interval_group(device, cost, "step"));
-  if (steps.empty()) {
-    throw usage_error(fmt::format("{}: no decode step has a time, as in imported tensors", arguments.positional[0]));
-  }
+  if (steps.empty()) throw nothing_to_compare(arguments.positional[0], trace);
   Table table;
   table.columns = {{"decode steps", "part", false}, {"steps", "steps"},       {"measured (median) ms", "measured_ms"},
                    {"predicted ms", "predicted_ms"}, {"80 % low", "low80_ms"}, {"high", "high80_ms"},
@@ -144,7 +151,8 @@ int validate_trace(const Arguments& arguments) {
   add_part(table, "last quarter", std::span(steps).last(quarter));
   write_table(arguments, table);
   if (!arguments.quiet && format_of(arguments) == Format::kTable) {
-    say("bytes of each step as the engine counted them; recording costs time itself, up to a tenth\n");
+    say("bytes of each step as the engine counted them{}\n",
+        has_attention(manifest) ? "; recording costs time itself, up to a tenth" : "");
     const double weights = static_cast<double>(weight_bytes(cost.shape(), manifest.weight_type).value) / (1 << 20);
     const auto& cache = device.fact(DeviceField::kL2Mib);
     if (cache && weights < cache->value && device.working_sets.empty()) {

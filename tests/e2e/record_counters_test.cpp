@@ -295,7 +295,9 @@ TEST_CASE("Counted operators alone have a report, of more ranges than CUPTI hold
   CHECK(ask(small, by_step) == ask(trace, by_step));
   const Ran report = run_program("report-kernels " + trace + " --format csv");
   CHECK(report.code == 0);
-  CHECK(report.out.substr(0, report.out.find('\n')) == "name,kind,bytes,counted_bytes,counted_ratio");
+  const Ran table = run_program("report-kernels " + trace);  // which has no column without a word
+  CHECK(table.out.find("calls") == std::string::npos);
+  CHECK(table.out.find("declared") != std::string::npos);
   CHECK(report.out.find("\nattention,operator,") != std::string::npos);
   CHECK(run_program("report-kernels " + steps + " --format csv").out.starts_with("kernels,level,why\n0,counters,"));
 }

@@ -29,6 +29,9 @@ TEST_CASE("A program without CUDA runs as by itself, and the trace says that not
   const std::string why = note_of(trace, "why");
   CHECK((why.starts_with("no device was seen") || why == "no process of the program started CUDA\n"));
   CHECK(run_program("inspect " + trace + " --verify").code == 0);
+  const auto notes = nlohmann::json::parse(run_program("inspect " + trace + " --format json").out)["profile"]["notes"];
+  CHECK((notes["level"] == "none" && notes["exit_code"] == "7" && notes["processes"] == "0"));
+  CHECK(notes["why"].get<std::string>() + "\n" == why);
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);  // no spools are left
 }
 
@@ -48,6 +51,19 @@ TEST_CASE("report-kernels of a recording without kernels says the level and why,
     CHECK(csv.out == "kernels,level,why\n0,none," + quote + why + quote + "\n");
     const auto json = nlohmann::json::parse(run_program(report + "json").out);
     CHECK((json["level"] == "none" && json["why"] == why && json["operators"].empty() && json["steps"].empty()));
+  }
+}
+
+TEST_CASE("A timeline of a recording in which nothing has a time is refused with the level that it reached, and why") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt");
+  REQUIRE(run_program("record -q -o " + trace + " -- /bin/true").code == 0);
+  for (const char* kind : {"perfetto ", "chrome "}) {
+    const Ran ran = run_program("export " + (kind + trace) + " -o " + folder.file("out"));
+    CHECK(ran.code == 2);
+    CHECK(ran.err ==
+          "error: " + trace + ": nothing was recorded that has a time: level none, " + note_of(trace, "why"));
+    CHECK_FALSE(std::filesystem::exists(folder.path() / "out"));
   }
 }
 
@@ -315,8 +331,9 @@ TEST_CASE("A recorder that is interrupted while it merges keeps the spools, says
                               "kill -TERM $PPID) >/dev/null 2>&1 & exit 0'");
   INFO(ran.err);
   CHECK(ran.code == 143);
-  CHECK(ran.err.starts_with("error: " + trace + ": interrupted before the trace was whole\nnote: what was recorded is "
-                                                "kept: `kvroof import spools " + trace + ".spools-"));
+  CHECK(ran.err.starts_with("error: " + trace +
+                            ": interrupted before the trace was whole; the program ended with 0\nnote: what was "
+                            "recorded is kept: `kvroof import spools " + trace + ".spools-"));
   CHECK_FALSE(std::filesystem::exists(trace));
   const auto command = ran.err.find("import spools");
   REQUIRE(command != std::string::npos);

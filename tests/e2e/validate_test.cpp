@@ -54,6 +54,25 @@ std::string with_values(const std::string& name, const std::string& value) {
   return path;
 }
 
+// A recording of steps alone: a prompt of 16 tokens, and decode steps that took so long.
+void write_steps(const std::string& run, const std::vector<std::uint64_t>& decode_ms) {
+  kvroof::TraceManifest manifest;
+  manifest.tool_version = "0.0-test";
+  manifest.source = "profile";
+  manifest.backend = "cuda";
+  manifest.model_shape_json = kvroof::shape_to_json(
+      kvroof::find_model_shape("tinyllama-1.1b", std::string(KVROOF_SOURCE_DIR) + "/catalog"));
+  kvroof::TraceWriter writer(run, manifest);
+  kvroof::StepRecord prompt{0, "prefill", 1, 1, 1000001, {}};
+  prompt.bytes.add(kvroof::Cause::kKvWrite, 16 * 22 * 4 * 2 * 64 * 4);  // 16 tokens, 22 layers, 4 heads, f32
+  writer.end_step(prompt);
+  std::uint32_t step = 1;
+  for (const std::uint64_t ms : decode_ms) {
+    writer.end_step(kvroof::StepRecord{step++, "decode", 1, 1, 1 + 1000000 * ms, {}});
+  }
+  writer.seal();
+}
+
 }  // namespace
 
 TEST_CASE("published times and memory are met as closely as the README says, and intervals hold what they claim") {
@@ -172,27 +191,28 @@ TEST_CASE("a run that was recorded on a CPU is not set beside the prediction for
 TEST_CASE("the median of an even number of recorded steps is the mean of the two in the middle") {
   const TemporaryFolder folder;
   const std::string run = folder.file("run.kvt");
-  kvroof::TraceManifest manifest;
-  manifest.tool_version = "0.0-test";
-  manifest.source = "profile";
-  manifest.backend = "cuda";
-  manifest.model_shape_json = kvroof::shape_to_json(
-      kvroof::find_model_shape("tinyllama-1.1b", std::string(KVROOF_SOURCE_DIR) + "/catalog"));
-  {
-    kvroof::TraceWriter writer(run, manifest);
-    kvroof::StepRecord prompt{0, "prefill", 1, 1, 1000001, {}};
-    prompt.bytes.add(kvroof::Cause::kKvWrite, 16 * 22 * 4 * 2 * 64 * 4);  // 16 tokens, 22 layers, 4 heads, f32
-    writer.end_step(prompt);
-    std::uint32_t step = 1;
-    for (const std::uint64_t ms : {9, 1, 4, 2}) {
-      writer.end_step(kvroof::StepRecord{step++, "decode", 1, 1, 1 + 1000000 * ms, {}});
-    }
-    writer.seal();
-  }
+  write_steps(run, {9, 1, 4, 2});
   const Ran ran = run_program("validate " + run + " --device h200 --format json");
   INFO(ran.err);
   REQUIRE(ran.code == 0);
   CHECK(json::parse(ran.out)[0]["measured_ms"].get<double>() == Approx((2 + 4) / 2.0));
+}
+
+TEST_CASE("what recording costs is said of a run whose queries, keys and values were captured, and of no other") {
+  const TemporaryFolder folder;
+  const std::string run = folder.file("run.kvt");
+  write_steps(run, {9, 1});
+  CHECK(run_program("validate " + run + " --device h200").err == "bytes of each step as the engine counted them\n");
+}
+
+TEST_CASE("a run of one new token has no decode step to compare, which is said") {
+  const TemporaryFolder folder;
+  const std::string run = folder.file("run.kvt");
+  write_steps(run, {});
+  const Ran ran = run_program("validate " + run + " --device h200");
+  CHECK(ran.code == 2);
+  CHECK(ran.err == "error: " + run + ": the run has no decode step to compare: its prompt gives the first new token\n"
+                   "note: `kvroof record --max-tokens 128` makes some\n");
 }
 
 TEST_CASE("who has no file of the machine that ran is told how to make one") {

@@ -60,3 +60,22 @@ TEST_CASE("The GPU of an export of early 2021 is known") {
               "SELECT id, name, totalMemory, smCount, computeMajor, computeMinor FROM TARGET_INFO_GPU") ==
         "0|A100-SXM4-40GB|42505273344|108|8|0\n");
 }
+
+TEST_CASE("Kernels of an export keep the mangled name beside the demangled one, as joins on either ask") {
+  const TemporaryFolder folder;
+  // The demangled name is the file's own, which spells it otherwise than we would.
+  make_database(folder.path() / "a.sqlite", R"sql(
+    CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);
+    INSERT INTO StringIds VALUES (1, '_ZN2ns7softmaxIfEEvPT_'), (2, 'softmax'), (3, 'void ns::softmax<float>(T1 *)'),
+      (4, 'gemm');
+    CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, demangledName INTEGER, shortName INTEGER,
+      mangledName INTEGER);
+    INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1, 2, 3, 2, 1), (3, 4, 4, 4, NULL), (5, 6, NULL, NULL, 1),
+      (7, 8, NULL, 4, NULL);)sql");
+  import_profile(folder.path() / "a.sqlite", "nsys", read_nsys, folder.path() / "a.kvt", "0", "");
+  CHECK(query(folder.path() / "a.kvt/kernels.sqlite",
+              "SELECT m.value, s.value, d.value FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds m ON m.id = mangledName "
+              "JOIN StringIds s ON s.id = shortName JOIN StringIds d ON d.id = demangledName ORDER BY start") ==
+        "_ZN2ns7softmaxIfEEvPT_|softmax|void ns::softmax<float>(T1 *)\ngemm|gemm|gemm\n"
+        "_ZN2ns7softmaxIfEEvPT_|softmax|void ns::softmax<float>(T1 *)\ngemm|gemm|gemm\n");
+}
