@@ -173,38 +173,75 @@ void note_row_cache(const ReplayAnswer& answer, Notes& notes) {
                               answer.request.row_cache->string()));
 }
 
-// Of the points that name no cache of their own.
-void note_recorded_cache(const ReplayAnswer& answer, Notes& notes) {
-  const TraceManifest& m = answer.manifest;
-  if (!m.cache_type || !answer.request.models.empty()) return;
-  const auto takes_it = [&](const PointResult& r) { return !r.spec.kv && cache_of(r.spec, m) == *m.cache_type; };
-  if (std::ranges::none_of(answer.results, takes_it)) return;
-  notes.push_back(fmt::format(
-      "the recorded cache was {}: bytes and time are of that type, and policies meet its rows as it gave them back",
-      name_of(*m.cache_type)));
+// "full, window:budget=8: " where there are other points as well.
+std::string named(const ReplayAnswer& answer, const Notes& points) {
+  return points.size() == answer.results.size() ? std::string() : join(points, ", ") + ": ";
 }
 
+// Of the points whose policies meet the recorded rows as they are.
+void note_recorded_cache(const ReplayAnswer& answer, Notes& notes) {
+  const TraceManifest& m = answer.manifest;
+  if (!m.cache_type) return;
+  Notes with_it, without;
+  for (const PointResult& result : answer.results) {
+    if (!meets_recorded_rows(m, result.spec)) continue;
+    const bool same = answer.request.models.empty() && cache_of(result.spec, m) == *m.cache_type;
+    add_once(same ? with_it : without, result.spec.text());
+  }
+  const std::string_view type = name_of(*m.cache_type);
+  if (!with_it.empty()) {
+    notes.push_back(fmt::format(
+        "{}the recorded cache was {}: bytes and time are of that type, and policies meet its rows as it gave them back",
+        named(answer, with_it), type));
+  }
+  if (!without.empty()) {
+    notes.push_back(fmt::format(
+        "{}the recorded cache was {}: bytes and time are of another type, and what is kept, recall and output error "
+        "still of its rows as it gave them back",
+        named(answer, without), type));
+  }
+}
+
+// Of the points that round rows to a cache of their own.
 void note_caches(const ReplayAnswer& answer, Notes& notes) {
-  std::vector<std::string> types;
+  const TraceManifest& m = answer.manifest;
+  Notes types, points;
   bool by_age = false;
   for (const PointResult& result : answer.results) {
-    if (!result.spec.kv || !result.spec.kv->quantised()) continue;
+    if (meets_recorded_rows(m, result.spec)) continue;
     by_age = by_age || result.spec.kv->by_age();
-    const std::string name(name_of(*result.spec.kv));
-    if (std::find(types.begin(), types.end(), name) == types.end()) types.push_back(name);
+    add_once(types, std::string(name_of(*result.spec.kv)));
+    add_once(points, result.spec.text());
   }
   if (types.empty()) return;
   notes.push_back(fmt::format(
-      "cache of {}: its policies see logits of k as the cache gives it back, and output error has its rounding in it; "
-      "recall is of the exact attention on what is kept",
-      join(types, ", ")));
+      "{}cache of {}: its policies see logits of k as the cache gives it back, and output error has its rounding in it; "
+      "recall is of the exact attention on what is kept{}",
+      named(answer, points), join(types, ", "),
+      m.cache_type ? fmt::format("; the recorded cache had rounded k and v to {} before", name_of(*m.cache_type)) : ""));
   if (!by_age) return;
   notes.emplace_back(
       "a token that is evicted out of a quantised group of 32 keys leaves a hole: the group is held and read until all "
       "of it is gone, and nothing is packed anew");
 }
 
+// Evictions that no point is compared with say nothing of whether they are right.
+void note_not_compared(const ReplayAnswer& answer, Notes& notes) {
+  const TraceManifest& m = answer.manifest;
+  if (m.source != "engine" || m.policy == "full") return;
+  if (answer.request.row_cache && answer.row_cache == nullptr) return;  // whose note says how to compare
+  const std::optional<PolicySpec> recorded = recorded_policy(m);
+  if (recorded && policy_info(recorded->name).traits(*recorded).selects) return;  // which evicts nothing
+  notes.push_back(fmt::format(
+      "the evictions that were recorded under {0} are not compared with a replay's: no point has that policy and budget "
+      "with the recorded seed and cache (--policy {0})",
+      m.policy));
+}
+
 void note_reproduction(const ReplayAnswer& answer, Notes& notes) {
+  if (std::ranges::none_of(answer.results, [](const PointResult& r) { return r.reproduction.has_value(); })) {
+    note_not_compared(answer, notes);
+  }
   for (const PointResult& result : answer.results) {
     if (!result.reproduction) continue;
     const Reproduction& r = *result.reproduction;
