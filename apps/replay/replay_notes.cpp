@@ -257,6 +257,21 @@ void note_reproduction(const ReplayAnswer& answer, Notes& notes) {
   }
 }
 
+// A closed loop has the policy that it was recorded under, whatever is replayed beside it.
+void note_closed_loop(const ReplayAnswer& answer, Notes& notes) {
+  if (answer.open_closed == nullptr) return;
+  const OpenClosedReport& report = *answer.open_closed;
+  if (!report.rounding_note.empty()) notes.push_back(report.rounding_note);
+  TraceManifest closed;
+  closed.policy = report.policy;
+  const auto plain = [](const PointResult& r) { return r.spec.name == "full"; };
+  const auto same = [&](const PointResult& r) { return is_recorded_policy(closed, r.spec); };
+  if (std::ranges::all_of(answer.results, plain) || std::ranges::any_of(answer.results, same)) return;
+  notes.push_back(fmt::format("the closed loop was recorded under {}, which none of the points is: open against closed "
+                              "loop is of that policy alone",
+                              report.policy));
+}
+
 }  // namespace
 
 std::vector<std::string> replay_notes(const ReplayAnswer& answer) {
@@ -272,6 +287,7 @@ std::vector<std::string> replay_notes(const ReplayAnswer& answer) {
   note_rotations(answer, notes);
   note_row_cache(answer, notes);
   note_reproduction(answer, notes);
+  note_closed_loop(answer, notes);
   return notes;
 }
 
