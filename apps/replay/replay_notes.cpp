@@ -214,11 +214,12 @@ void note_caches(const ReplayAnswer& answer, Notes& notes) {
     add_once(points, result.spec.text());
   }
   if (types.empty()) return;
+  const std::string before =
+      m.cache_type ? fmt::format("; the recorded cache had rounded k and v to {} before", name_of(*m.cache_type)) : "";
   notes.push_back(fmt::format(
-      "{}cache of {}: its policies see logits of k as the cache gives it back, and output error has its rounding in it; "
-      "recall is of the exact attention on what is kept{}",
-      named(answer, points), join(types, ", "),
-      m.cache_type ? fmt::format("; the recorded cache had rounded k and v to {} before", name_of(*m.cache_type)) : ""));
+      "{}cache of {}: its policies see logits of k as the cache gives it back, and output error has its rounding in "
+      "it; recall is of the exact attention on what is kept{}",
+      named(answer, points), join(types, ", "), before));
   if (!by_age) return;
   notes.emplace_back(
       "a token that is evicted out of a quantised group of 32 keys leaves a hole: the group is held and read until all "
@@ -233,8 +234,8 @@ void note_not_compared(const ReplayAnswer& answer, Notes& notes) {
   const std::optional<PolicySpec> recorded = recorded_policy(m);
   if (recorded && policy_info(recorded->name).traits(*recorded).selects) return;  // which evicts nothing
   notes.push_back(fmt::format(
-      "the evictions that were recorded under {0} are not compared with a replay's: no point has that policy and budget "
-      "with the recorded seed and cache (--policy {0})",
+      "the evictions that were recorded under {0} are not compared with a replay's: no point has that policy and "
+      "budget with the recorded seed and cache (--policy {0})",
       m.policy));
 }
 

@@ -30,7 +30,8 @@ TEST_CASE("a recording that the replay of its policy does not reproduce fails wi
   CHECK(run_program("replay " + folder.file("x.kvt") + " --policy window --budget 09").code == 3);
   // Who does not replay the recorded policy does not ask for the comparison, and is told that there is none.
   const std::string not_compared = "the evictions that were recorded under window:budget=9 are not compared";
-  for (const char* words : {" --policy full,h2o:budget=9", " --policy window:budget=8", " --policy window:budget=9 --seed 1"}) {
+  for (const char* words : {" --policy full,h2o:budget=9", " --policy window:budget=8",
+                            " --policy window:budget=9 --seed 1"}) {
     INFO(words);
     const Ran other = run_program("replay " + folder.file("x.kvt") + words + " --format json");
     CHECK(other.code == 0);

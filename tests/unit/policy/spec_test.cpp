@@ -60,8 +60,8 @@ TEST_CASE("specifications decide alike whose budgets and values are the same num
   CHECK(alike("h2o:budget=4k", "h2o:budget=4096"));
   CHECK(alike("h2o:budget=0.123", "h2o:budget=12.3%"));
   CHECK(alike("scissorhands-4bit:budget=8", "scissorhands:budget=8:history=400"));
-  for (const char* other : {"h2o:budget=0.5@current", "h2o:compression=0.5", "h2o:budget=0.51", "h2o", "tova:budget=0.5",
-                            "h2o:budget=0.5:recent=0.4", "h2o:budget=0.5:group=mean"}) {
+  for (const char* other : {"h2o:budget=0.5@current", "h2o:compression=0.5", "h2o:budget=0.51", "h2o",
+                            "tova:budget=0.5", "h2o:budget=0.5:recent=0.4", "h2o:budget=0.5:group=mean"}) {
     INFO(other);
     CHECK_FALSE(alike("h2o:budget=0.5", other));
   }
