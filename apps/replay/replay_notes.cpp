@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "apps/prediction/intervals.hpp"
+#include "apps/prediction/workload.hpp"
 #include "apps/replay/replay_output.hpp"
 #include "apps/replay/rotation_note.hpp"
 #include "sim/core/suggest.hpp"
@@ -157,6 +158,22 @@ void note_costs(const ReplayAnswer& answer, Notes& notes) {
   }
 }
 
+// Of the longest sequence that is projected.
+void note_model_positions(const ReplayAnswer& answer, Notes& notes) {
+  const ReplayRequest& request = answer.request;
+  std::uint32_t prompt = 0, output = 0;
+  for (const ResidencyLog& log : answer.results.front().residency) {
+    const std::uint32_t asked = request.prompt.value_or(log.head().prompt);
+    const std::uint32_t generated = request.output.value_or(log.head().steps);
+    if (std::uint64_t{asked} + generated <= std::uint64_t{prompt} + output) continue;
+    prompt = asked;
+    output = generated;
+  }
+  for (const ModelShape& model : request.models) {
+    if (std::string note = positions_note(model, prompt, output); !note.empty()) add_once(notes, std::move(note));
+  }
+}
+
 void note_rotations(const ReplayAnswer& answer, Notes& notes) {
   std::string note = rotation_note(answer.manifest, answer.request.points);
   if (!note.empty()) notes.push_back(std::move(note));
@@ -283,6 +300,7 @@ std::vector<std::string> replay_notes(const ReplayAnswer& answer) {
   note_quality(answer, notes);
   note_columns(answer, notes);
   note_costs(answer, notes);
+  note_model_positions(answer, notes);
   note_recorded_cache(answer, notes);
   note_caches(answer, notes);
   note_rotations(answer, notes);
