@@ -7,6 +7,9 @@
 #include <map>
 #include <memory>
 
+#include "sim/core/dtype.hpp"
+#include "sim/core/text.hpp"
+#include "sim/model/model_shape.hpp"
 #include "sim/policy/policy.hpp"
 #include "sim/policy/spec.hpp"
 #include "sim/replay/replay.hpp"
@@ -20,13 +23,76 @@ Error unlike(const TraceReader& open, const TraceReader& closed, std::string_vie
       .note("record the same prompts of the same model, once with --policy full and once under the policy");
 }
 
+std::string heads_text(const TraceLayer& l) {
+  return fmt::format("{} query heads, {} KV heads, and rows of {} and {} elements", l.query_heads, l.kv_heads,
+                     l.k_width, l.v_width);
+}
+
+// The first line in which the shapes differ, but for names and types of weights; empty: none.
+std::string shape_difference(const TraceManifest& a, const TraceManifest& b) {
+  auto ours = shape_from_json(a.model_shape_json), theirs = shape_from_json(b.model_shape_json);
+  if (!ours || !theirs) return {};  // imported tensors have none
+  ModelShape other = std::move(theirs).value();
+  other.name = ours.value().name;
+  other.weight_type = ours.value().weight_type;
+  const std::string ours_text = shape_to_json(ours.value()), theirs_text = shape_to_json(other);
+  const auto x = split(ours_text, '\n'), y = split(theirs_text, '\n');
+  for (std::size_t i = 0; i < std::min(x.size(), y.size()); ++i) {
+    if (x[i] == y[i]) continue;
+    const auto field = [](std::string_view line) { return trimmed(line.substr(0, line.find_last_not_of(", ") + 1)); };
+    return fmt::format("the models differ: {} in the first, {} in the second", field(x[i]), field(y[i]));
+  }
+  return x.size() == y.size() ? std::string() : "the models have other kinds of layers";
+}
+
+void check_same_model(const TraceReader& open, const TraceReader& closed) {
+  const TraceManifest& a = open.manifest();
+  const TraceManifest& b = closed.manifest();
+  if (a.layers.size() != b.layers.size()) {
+    throw unlike(open, closed, fmt::format("the first has {} layers, the second {}", a.layers.size(), b.layers.size()));
+  }
+  for (std::size_t i = 0; i < a.layers.size(); ++i) {
+    const std::string ours = heads_text(a.layers[i]), theirs = heads_text(b.layers[i]);
+    if (ours == theirs) continue;
+    throw unlike(open, closed, fmt::format("layer {} has {} in the first, {} in the second", i, ours, theirs));
+  }
+  if (const std::string difference = shape_difference(a, b); !difference.empty()) {
+    throw unlike(open, closed, difference);
+  }
+}
+
+// Keys of the prompt in layer 0, where no eviction has been yet: with the same weights they are equal but for rounding.
+std::vector<float> first_keys(const TraceReader& trace) {
+  const TraceManifest& m = trace.manifest();
+  const LayerKeysValues rows = trace.keys_values(m.sequences.front().id, LayerId(0));
+  const std::size_t row = std::size_t{m.layers.front().kv_heads} * m.layers.front().k_width;
+  std::vector<float> keys(std::min(rows.tokens, m.sequences.front().prompt) * row);
+  convert_to_float(m.kv_type, rows.k.data(), keys);
+  return keys;
+}
+
+// Rows of unlike weights are as far apart as they are long; a cache of 4 bits moves them by a fraction of that.
+void check_same_weights(const TraceReader& open, const TraceReader& closed) {
+  constexpr double kFarthest = 0.5;  // of the squared length
+  const std::vector<float> ours = first_keys(open), theirs = first_keys(closed);
+  double distance = 0, length = 0;
+  for (std::size_t i = 0; i < std::min(ours.size(), theirs.size()); ++i) {
+    distance += (double{ours[i]} - theirs[i]) * (double{ours[i]} - theirs[i]);
+    length += double{ours[i]} * ours[i];
+  }
+  if (distance <= kFarthest * length) return;
+  throw unlike(open, closed, "the keys of equal prompts differ in layer 0, as those of models with other weights do");
+}
+
 void check_alike(const TraceReader& open, const TraceReader& closed) {
   const TraceManifest& a = open.manifest();
   const TraceManifest& b = closed.manifest();
   if (a.policy != "full") throw unlike(open, closed, "the first was not recorded under full attention");
   if (b.policy == "full") throw unlike(open, closed, "the second was recorded under full attention");
-  if (a.layers.size() != b.layers.size() || a.sequences.size() != b.sequences.size()) {
-    throw unlike(open, closed, "numbers of layers or sequences differ");
+  check_same_model(open, closed);
+  if (a.sequences.size() != b.sequences.size()) {
+    throw unlike(open, closed, fmt::format("the first has {} sequences, the second {}", a.sequences.size(),
+                                           b.sequences.size()));
   }
   for (std::size_t i = 0; i < a.sequences.size(); ++i) {
     if (a.sequences[i].prompt != b.sequences[i].prompt) throw unlike(open, closed, "prompts differ in length");
@@ -38,6 +104,23 @@ void check_alike(const TraceReader& open, const TraceReader& closed) {
       throw unlike(open, closed, "prompts differ");
     }
   }
+  check_same_weights(open, closed);
+}
+
+// What the runs differ in beside the policy, which rounds otherwise; empty: nothing.
+std::string rounding_note(const TraceManifest& open, const TraceManifest& closed) {
+  std::string text;
+  const auto add = [&](const char* what, std::string_view ours, std::string_view theirs) {
+    if (ours == theirs) return;
+    text += fmt::format("{}{} ({} and {})", text.empty() ? "" : ", ", what, ours, theirs);
+  };
+  add("back end", open.backend, closed.backend);
+  add("type of the weights", name_of(open.weight_type), name_of(closed.weight_type));
+  add("type of the cache", name_of(cache_type_of(open)), name_of(cache_type_of(closed)));
+  if (text.empty()) return {};
+  return fmt::format("open and closed loop differ in more than the policy: {}; what that rounds otherwise looks like "
+                     "drift",
+                     text);
 }
 
 // The first decoded token, from 1, that the two runs do not share.
@@ -225,6 +308,7 @@ OpenClosedReport compare_open_closed(const TraceReader& open, const TraceReader&
   check_alike(open, closed);
   OpenClosedReport report;
   report.policy = closed.manifest().policy;
+  report.rounding_note = rounding_note(open.manifest(), closed.manifest());
   report.first_differing_token = first_difference(open, closed);
   ReplayOptions options;
   options.seed = closed.manifest().seed;

@@ -19,6 +19,7 @@ namespace kvroof {
 // they follow what was evicted, and so do the tokens that are generated.
 struct OpenClosedReport {
   std::string policy;  // of the closed loop
+  std::string rounding_note;  // a sentence on what else the runs differ in; empty: nothing
   std::uint32_t layers = 0;
   std::uint32_t steps = 0;  // decoded tokens that both runs have, of the longest sequence
   // The first decoded token (from 1) that differs in any sequence; nothing when none does.
@@ -38,7 +39,7 @@ struct OpenClosedReport {
 };
 
 // `open` was recorded under full attention, `closed` under a policy, on the same model and prompts. Throws
-// Error (usage) otherwise.
+// Error (usage) otherwise, also where weights are others by what they make of the first prompt in layer 0.
 // Of `model` what policies ask of the model is taken: output_projection and token_kinds.
 OpenClosedReport compare_open_closed(const TraceReader& open, const TraceReader& closed, ThreadPool& pool,
                                      const ReplayOptions& model = {});

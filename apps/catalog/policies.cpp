@@ -56,6 +56,14 @@ std::string state_text(const PolicyTraits& t) {
   return fmt::format("{} + {} a query head", t.state_bytes, t.query_head_state);
 }
 
+// All that can be named: policies, then presets.
+std::vector<PolicySpec> listed_specs() {
+  std::vector<PolicySpec> specs;
+  for (const PolicyInfo& info : policy_table()) specs.push_back(parse_policies(info.name)[0]);
+  for (const PolicyPreset& preset : preset_table()) specs.push_back(parse_policies(preset.name)[0]);
+  return specs;
+}
+
 nlohmann::ordered_json policy_json(const PolicySpec& spec) {
   const PolicyInfo& info = policy_info(spec.name);
   const PolicyTraits t = info.traits(spec);
@@ -113,11 +121,14 @@ std::string list_csv() {
                    {"evicts", "evicts", false},
                    {"stores for each", "stores_for_each", false},
                    {"state (B a slot)", "state_bytes_per_slot"},
-                   {"source", "source", false}};
-  for (const PolicyInfo& info : policy_table()) {
-    const PolicyTraits t = info.traits(parse_policies(info.name)[0]);
-    table.rows.push_back({std::string(info.name), std::string(info.summary), rows_needed(t), when(info, t),
-                          std::string(storage_unit(t)), std::to_string(t.state_bytes), std::string(info.source)});
+                   {"source", "source", false},
+                   {"KV cache", "kv_type", false}};
+  for (const PolicySpec& spec : listed_specs()) {
+    const PolicyInfo& info = policy_info(spec.name);
+    const PolicyTraits t = info.traits(spec);
+    table.rows.push_back({spec.text(), std::string(info.summary), rows_needed(t), when(info, t),
+                          std::string(storage_unit(t)), std::to_string(t.state_bytes), std::string(info.source),
+                          spec.kv ? std::string(name_of(*spec.kv)) : ""});
   }
   return format_csv(table);
 }
@@ -170,8 +181,7 @@ int run_policies(const Arguments& arguments) {
   const Format format = format_of(arguments);
   if (arguments.positional.empty()) {
     nlohmann::ordered_json all = nlohmann::ordered_json::array();
-    for (const PolicyInfo& info : policy_table()) all.push_back(policy_json(parse_policies(info.name)[0]));
-    for (const PolicyPreset& preset : preset_table()) all.push_back(policy_json(parse_policies(preset.name)[0]));
+    for (const PolicySpec& spec : listed_specs()) all.push_back(policy_json(spec));
     write_result(arguments, format == Format::kTable  ? list_text()
                             : format == Format::kJson ? all.dump(2) + "\n"
                                                       : list_csv());

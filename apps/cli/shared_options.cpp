@@ -87,6 +87,15 @@ std::string svg_file(const Arguments& arguments) {
   return svg;
 }
 
+std::size_t named_policies(const Arguments& arguments) {
+  std::vector<std::string> names;
+  for (const PolicySpec& spec : parse_policies(arguments.get<std::string>("policy"))) {
+    const std::string name = spec.text();
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+  }
+  return names.size();
+}
+
 std::vector<PolicySpec> policy_points(const Arguments& arguments, const std::optional<Budget>& fallback) {
   std::vector<PolicySpec> policies = parse_policies(arguments.get<std::string>("policy"));
   std::vector<Budget> budgets;

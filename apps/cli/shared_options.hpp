@@ -35,6 +35,9 @@ Error not_show(const std::string& verb, const std::string& word, std::vector<std
 // --svg, where a picture goes; empty where none was asked for. Throws Error (usage) for the name of another kind.
 std::string svg_file(const Arguments& arguments);
 
+// How many policies --policy names, whether or not they have budgets. Throws Error (usage).
+std::size_t named_policies(const Arguments& arguments);
+
 // --policy crossed with --budget, each point once; `fallback` is the budget of policies without one where --budget was
 // not given. Throws Error (usage).
 std::vector<PolicySpec> policy_points(const Arguments& arguments, const std::optional<Budget>& fallback = {});

@@ -80,6 +80,11 @@ std::vector<PromptSource> prompts_of(const Arguments& arguments) {
 }
 
 PolicySpec policy_of(const Arguments& arguments) {
+  if (const std::size_t policies = named_policies(arguments); policies > 1) {
+    throw usage_error(fmt::format("--policy {}: {} policies, but a run follows one policy at one budget",
+                                  arguments.get<std::string>("policy"), policies))
+        .note("`kvroof replay` sweeps over lists of them");
+  }
   std::vector<PolicySpec> points = policy_points(arguments);
   set_kv_type(points, kv_type_option(arguments));
   if (points.size() != 1) {

@@ -278,11 +278,14 @@ void find_longest_prompt(WorkloadRequest& request, const Arguments& arguments, c
 }
 
 int run_plan(const Arguments& arguments) {
-  WorkloadRequest request = workload_request(arguments);
-  if (const std::size_t policies = policy_points(arguments).size(); policies != 1) {
-    throw usage_error(fmt::format("plan answers for one policy with one budget; {} were given", policies))
+  const auto require_one = [](std::size_t given) {
+    if (given == 1) return;
+    throw usage_error(fmt::format("plan answers for one policy with one budget; {} were given", given))
         .note("`kvroof compare` takes several");
-  }
+  };
+  require_one(named_policies(arguments));  // before any of them lacks a budget
+  WorkloadRequest request = workload_request(arguments);
+  require_one(policy_points(arguments).size());
   if (!arguments.has("device")) throw usage_error("--device is missing: `kvroof devices` lists the names");
   if (arguments.get<std::string>("device").find(',') != std::string::npos) {
     throw usage_error(fmt::format("--device {}: plan answers for one device", arguments.get<std::string>("device")))

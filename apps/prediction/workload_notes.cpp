@@ -79,6 +79,13 @@ std::vector<std::string> one_token_notes(const WorkloadRequest& request) {
           "a second one, and under load of whole requests"};
 }
 
+std::string positions_note(const ModelShape& model, std::uint32_t prompt, std::uint32_t output) {
+  if (model.max_positions == 0 || std::uint64_t{prompt} + output <= model.max_positions) return {};
+  return fmt::format("{} + {} tokens are more than the {} positions that {} was made for; time and memory do not depend "
+                     "on that, answers do",
+                     prompt, output, model.max_positions, model.name);
+}
+
 std::vector<std::string> workload_notes(const WorkloadRequest& request, std::span<const Device* const> devices) {
   std::vector<std::string> notes = layout_notes(request, devices);
   if (!request.trace) {
@@ -121,13 +128,8 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request, std::spa
     notes.push_back(fmt::format("--engine {} says how work is launched; that it can evict is assumed, and what the "
                                 "policy itself launches, reads and holds is added", request.engine->name));
   }
-  const ModelShape& model = request.model;
-  const auto [prompt, output] = request.longest;
-  if (model.max_positions > 0 && std::uint64_t{prompt} + output > model.max_positions) {
-    notes.push_back(fmt::format("{} + {} tokens are more than the {} positions that {} was made for; time and memory "
-                                "do not depend on that, answers do",
-                                prompt, output, model.max_positions, model.name));
-  }
+  std::string positions = positions_note(request.model, request.longest[0], request.longest[1]);
+  if (!positions.empty()) notes.push_back(std::move(positions));
   for (const PolicySpec& point : request.points) {
     const PolicyInfo& info = policy_info(point.name);
     if (info.takes_budget || info.traits(point).capacities != Capacities::kByHead) continue;

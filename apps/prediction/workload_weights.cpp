@@ -20,6 +20,7 @@ std::optional<WeightFormat> stored_format(const std::string& name, const ModelSh
   }
   std::error_code error;
   if (fs::exists(name, error)) return weight_format_of(stored_format_of(fs::path(name)));
+  if (const auto bundled = bundled_model(name, catalog)) return weight_format_of(stored_format_of(*bundled));
   if (const auto format = format_in_name(fs::path(name).filename().string())) return format;
   return parse_weight_format(stored_format_of(model.name, catalog));
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "apps/prediction/intervals.hpp"
+#include "apps/prediction/workload.hpp"
 #include "apps/replay/replay_output.hpp"
 #include "apps/replay/rotation_note.hpp"
 #include "sim/core/suggest.hpp"
@@ -157,6 +158,22 @@ void note_costs(const ReplayAnswer& answer, Notes& notes) {
   }
 }
 
+// Of the longest sequence that is projected.
+void note_model_positions(const ReplayAnswer& answer, Notes& notes) {
+  const ReplayRequest& request = answer.request;
+  std::uint32_t prompt = 0, output = 0;
+  for (const ResidencyLog& log : answer.results.front().residency) {
+    const std::uint32_t asked = request.prompt.value_or(log.head().prompt);
+    const std::uint32_t generated = request.output.value_or(log.head().steps);
+    if (std::uint64_t{asked} + generated <= std::uint64_t{prompt} + output) continue;
+    prompt = asked;
+    output = generated;
+  }
+  for (const ModelShape& model : request.models) {
+    if (std::string note = positions_note(model, prompt, output); !note.empty()) add_once(notes, std::move(note));
+  }
+}
+
 void note_rotations(const ReplayAnswer& answer, Notes& notes) {
   std::string note = rotation_note(answer.manifest, answer.request.points);
   if (!note.empty()) notes.push_back(std::move(note));
@@ -173,38 +190,76 @@ void note_row_cache(const ReplayAnswer& answer, Notes& notes) {
                               answer.request.row_cache->string()));
 }
 
-// Of the points that name no cache of their own.
-void note_recorded_cache(const ReplayAnswer& answer, Notes& notes) {
-  const TraceManifest& m = answer.manifest;
-  if (!m.cache_type || !answer.request.models.empty()) return;
-  const auto takes_it = [&](const PointResult& r) { return !r.spec.kv && cache_of(r.spec, m) == *m.cache_type; };
-  if (std::ranges::none_of(answer.results, takes_it)) return;
-  notes.push_back(fmt::format(
-      "the recorded cache was {}: bytes and time are of that type, and policies meet its rows as it gave them back",
-      name_of(*m.cache_type)));
+// "full, window:budget=8: " where there are other points as well.
+std::string named(const ReplayAnswer& answer, const Notes& points) {
+  return points.size() == answer.results.size() ? std::string() : join(points, ", ") + ": ";
 }
 
+// Of the points whose policies meet the recorded rows as they are.
+void note_recorded_cache(const ReplayAnswer& answer, Notes& notes) {
+  const TraceManifest& m = answer.manifest;
+  if (!m.cache_type) return;
+  Notes with_it, without;
+  for (const PointResult& result : answer.results) {
+    if (!meets_recorded_rows(m, result.spec)) continue;
+    const bool same = answer.request.models.empty() && cache_of(result.spec, m) == *m.cache_type;
+    add_once(same ? with_it : without, result.spec.text());
+  }
+  const std::string_view type = name_of(*m.cache_type);
+  if (!with_it.empty()) {
+    notes.push_back(fmt::format(
+        "{}the recorded cache was {}: bytes and time are of that type, and policies meet its rows as it gave them back",
+        named(answer, with_it), type));
+  }
+  if (!without.empty()) {
+    notes.push_back(fmt::format(
+        "{}the recorded cache was {}: bytes and time are of another type, and what is kept, recall and output error "
+        "still of its rows as it gave them back",
+        named(answer, without), type));
+  }
+}
+
+// Of the points that round rows to a cache of their own.
 void note_caches(const ReplayAnswer& answer, Notes& notes) {
-  std::vector<std::string> types;
+  const TraceManifest& m = answer.manifest;
+  Notes types, points;
   bool by_age = false;
   for (const PointResult& result : answer.results) {
-    if (!result.spec.kv || !result.spec.kv->quantised()) continue;
+    if (meets_recorded_rows(m, result.spec)) continue;
     by_age = by_age || result.spec.kv->by_age();
-    const std::string name(name_of(*result.spec.kv));
-    if (std::find(types.begin(), types.end(), name) == types.end()) types.push_back(name);
+    add_once(types, std::string(name_of(*result.spec.kv)));
+    add_once(points, result.spec.text());
   }
   if (types.empty()) return;
+  const std::string before =
+      m.cache_type ? fmt::format("; the recorded cache had rounded k and v to {} before", name_of(*m.cache_type)) : "";
   notes.push_back(fmt::format(
-      "cache of {}: its policies see logits of k as the cache gives it back, and output error has its rounding in it; "
-      "recall is of the exact attention on what is kept",
-      join(types, ", ")));
+      "{}cache of {}: its policies see logits of k as the cache gives it back, and output error has its rounding in "
+      "it; recall is of the exact attention on what is kept{}",
+      named(answer, points), join(types, ", "), before));
   if (!by_age) return;
   notes.emplace_back(
       "a token that is evicted out of a quantised group of 32 keys leaves a hole: the group is held and read until all "
       "of it is gone, and nothing is packed anew");
 }
 
+// Evictions that no point is compared with say nothing of whether they are right.
+void note_not_compared(const ReplayAnswer& answer, Notes& notes) {
+  const TraceManifest& m = answer.manifest;
+  if (m.source != "engine" || m.policy == "full") return;
+  if (answer.request.row_cache && answer.row_cache == nullptr) return;  // whose note says how to compare
+  const std::optional<PolicySpec> recorded = recorded_policy(m);
+  if (recorded && policy_info(recorded->name).traits(*recorded).selects) return;  // which evicts nothing
+  notes.push_back(fmt::format(
+      "the evictions that were recorded under {0} are not compared with a replay's: no point has that policy and "
+      "budget with the recorded seed and cache (--policy {0})",
+      m.policy));
+}
+
 void note_reproduction(const ReplayAnswer& answer, Notes& notes) {
+  if (std::ranges::none_of(answer.results, [](const PointResult& r) { return r.reproduction.has_value(); })) {
+    note_not_compared(answer, notes);
+  }
   for (const PointResult& result : answer.results) {
     if (!result.reproduction) continue;
     const Reproduction& r = *result.reproduction;
@@ -220,6 +275,21 @@ void note_reproduction(const ReplayAnswer& answer, Notes& notes) {
   }
 }
 
+// A closed loop has the policy that it was recorded under, whatever is replayed beside it.
+void note_closed_loop(const ReplayAnswer& answer, Notes& notes) {
+  if (answer.open_closed == nullptr) return;
+  const OpenClosedReport& report = *answer.open_closed;
+  if (!report.rounding_note.empty()) notes.push_back(report.rounding_note);
+  TraceManifest closed;
+  closed.policy = report.policy;
+  const auto plain = [](const PointResult& r) { return r.spec.name == "full"; };
+  const auto same = [&](const PointResult& r) { return is_recorded_policy(closed, r.spec); };
+  if (std::ranges::all_of(answer.results, plain) || std::ranges::any_of(answer.results, same)) return;
+  notes.push_back(fmt::format("the closed loop was recorded under {}, which none of the points is: open against closed "
+                              "loop is of that policy alone",
+                              report.policy));
+}
+
 }  // namespace
 
 std::vector<std::string> replay_notes(const ReplayAnswer& answer) {
@@ -230,11 +300,13 @@ std::vector<std::string> replay_notes(const ReplayAnswer& answer) {
   note_quality(answer, notes);
   note_columns(answer, notes);
   note_costs(answer, notes);
+  note_model_positions(answer, notes);
   note_recorded_cache(answer, notes);
   note_caches(answer, notes);
   note_rotations(answer, notes);
   note_row_cache(answer, notes);
   note_reproduction(answer, notes);
+  note_closed_loop(answer, notes);
   return notes;
 }
 

@@ -91,7 +91,7 @@ ReplayRequest replay_request(const Arguments& arguments) {
     }
   }
   request.prompt = parse_length(arguments, "prompt", 1);
-  request.output = parse_length(arguments, "output", 0);
+  request.output = parse_length(arguments, "output", 1);
   check_projected_prompt(request);
   request.kv = kv_type_option(arguments);
   set_kv_type(request.points, request.kv);

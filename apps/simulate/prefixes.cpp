@@ -14,6 +14,7 @@
 #include "apps/prediction/estimate_text.hpp"
 #include "apps/simulate/requests_file.hpp"
 #include "kvroof_version.hpp"
+#include "sim/core/counted.hpp"
 #include "sim/core/files.hpp"
 #include "sim/core/thread_pool.hpp"
 #include "sim/core/units.hpp"
@@ -59,8 +60,9 @@ std::vector<const PrefixEviction*> orders_of(const Arguments& arguments) {
   return orders;
 }
 
-// Sizes of caches in tokens: those that were named, or halves of one that never evicts.
-std::vector<std::uint64_t> capacities_of(const Arguments& arguments, const PrefixesRequest& r, std::uint64_t distinct) {
+// Sizes of caches in tokens: those that were named, or halves of one that never evicts, as far as a block fits.
+std::vector<std::uint64_t> capacities_of(const Arguments& arguments, const PrefixesRequest& r,
+                                         const PrefixReplay& replay) {
   std::vector<std::uint64_t> sizes;
   if (arguments.has("capacity") && arguments.has("gib")) {
     throw usage_error("--capacity and --gib: two ways to say how large caches are").note("leave one of the two away");
@@ -75,8 +77,9 @@ std::vector<std::uint64_t> capacities_of(const Arguments& arguments, const Prefi
     sizes.assign(given.begin(), given.end());
   } else {
     std::uint64_t size = 1;
-    while (size < distinct) size *= 2;
-    for (std::size_t i = 0; i < kSizes && size > 1; ++i) sizes.push_back(size /= 2);
+    while (size < replay.distinct_tokens()) size *= 2;
+    const std::uint64_t least = std::max<std::uint64_t>(replay.block_tokens(), 1);
+    for (std::size_t i = 0; i < kSizes && size / 2 >= least; ++i) sizes.push_back(size /= 2);
   }
   std::sort(sizes.begin(), sizes.end());
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
@@ -86,7 +89,7 @@ std::vector<std::uint64_t> capacities_of(const Arguments& arguments, const Prefi
 
 PrefixesRequest request_of(const Arguments& arguments) {
   PrefixesRequest r;
-  r.file = arguments.positional[0];
+  r.file = requests_name(arguments.positional[0]);
   r.orders = orders_of(arguments);
   if (arguments.has("model")) {
     r.model = find_model_shape(arguments.get<std::string>("model"), data_folder() / "catalog");
@@ -97,7 +100,7 @@ PrefixesRequest request_of(const Arguments& arguments) {
   } else if (arguments.has("kv")) {
     throw usage_error("--kv: whose cache is said by --model NAME, which is missing");
   }
-  r.trace = read_requests_file(r.file);
+  r.trace = read_requests_file(arguments.positional[0], Unanswered::kKept);
   if (!r.trace.has_prefixes()) {
     throw usage_error(fmt::format("{}: nothing says which prompts begin alike", r.file))
         .note("traces with hash_ids do, as those of Mooncake and Qwen-Bailian");
@@ -105,24 +108,16 @@ PrefixesRequest request_of(const Arguments& arguments) {
   return r;
 }
 
-// A cache with which the first order finds kKnee of what can be found, and does not with one that is a hundredth of all
-// smaller: the smallest, under orders that find no less in a larger one. It lies between the named sizes that do and do
-// not suffice.
+// A cache with which the first order finds kKnee of what can be found, and does not with a token less: the smallest,
+// under orders that find no less in a larger one. Sizes that were named have no part in it, so that it is one of the
+// trace.
 std::uint64_t knee_of(const PrefixesRequest& r, const PrefixReplay& replay, const Found& found) {
-  const auto suffices = [&](const PrefixFinds& finds) {
-    return static_cast<double>(finds.tokens) >= kKnee * static_cast<double>(found.most.tokens);
-  };
-  const auto enough = [&](std::uint64_t capacity) { return suffices(replay.finds(*r.orders.front(), capacity)); };
-  std::uint64_t low = 0, high = replay.distinct_tokens();
-  for (std::size_t row = 0; row < r.capacities.size(); ++row) {
-    if (suffices(found.points[row * r.orders.size()])) high = std::min(high, r.capacities[row]);
-  }
-  for (const std::uint64_t capacity : r.capacities) {
-    if (capacity < high) low = std::max(low, capacity);
-  }
-  while (high - low > std::max<std::uint64_t>(1, high / 100)) {
+  const double wanted = kKnee * static_cast<double>(found.most.tokens);
+  std::uint64_t low = 0, high = replay.distinct_tokens();  // what finds too little, and what finds enough
+  while (high - low > 1) {
     const std::uint64_t middle = low + (high - low) / 2;
-    (enough(middle) ? high : low) = middle;
+    const bool enough = static_cast<double>(replay.finds(*r.orders.front(), middle).tokens) >= wanted;
+    (enough ? high : low) = middle;
   }
   return high;
 }
@@ -151,14 +146,31 @@ double share(std::uint64_t tokens, const PrefixReplay& replay) {
   return static_cast<double>(tokens) / static_cast<double>(replay.prompt_tokens());
 }
 std::string answer_text(const PrefixesRequest& r, const PrefixReplay& replay, const Found& found) {
-  std::string text = fmt::format("{}: of {} tokens in the prompts of {} requests a cache that loses nothing finds {}",
-                                 r.file, tokens_text(replay.prompt_tokens()), r.trace.requests.size(),
+  std::string text = fmt::format("{}: of {} tokens in the prompts of {} a cache that loses nothing finds {}", r.file,
+                                 tokens_text(replay.prompt_tokens()), counted(r.trace.requests.size(), "request"),
                                  percent_text(share(found.most.tokens, replay), 1));
   if (found.most.tokens == 0) return text + ".";
   const std::string memory =
       r.model ? fmt::format(" ({} GiB of {})", short_number(gib(r, found.knee)), r.cache) : "";
   return text + fmt::format("; {:.0f} % of that are found under {} with room for {} tokens{}.", 100 * kKnee,
                             r.orders.front()->name, tokens_text(found.knee), memory);
+}
+
+std::vector<std::string> notes_of(const PrefixesRequest& r) {
+  std::vector<std::string> notes = {"share of all tokens of prompts that is found; requests come one after the other, "
+                                    "and all of a prompt is there for the next"};
+  for (const PrefixEviction* order : r.orders) {
+    notes.push_back(fmt::format("{}: what goes first is {}", order->name, order->summary));
+  }
+  if (const std::size_t count = r.trace.unanswered; count > 0) {
+    notes.push_back(fmt::format("{} without an answer {} counted: {} as any other", counted(count, "request"),
+                                count == 1 ? "is" : "are", count == 1 ? "its prompt is cached" : "prompts are cached"));
+  }
+  if (const std::size_t count = r.trace.left_out; count > 0) {
+    notes.push_back(fmt::format("{} without a prompt {} left out", counted(count, "request"),
+                                count == 1 ? "is" : "are"));
+  }
+  return notes;
 }
 
 std::string prefixes_table(const PrefixesRequest& r, const PrefixReplay& replay, const Found& found) {
@@ -178,17 +190,15 @@ std::string prefixes_table(const PrefixesRequest& r, const PrefixReplay& replay,
     }
   }
   std::string text = format_paragraph(answer_text(r, replay, found), 0) + "\n" + format_table(table) + "\n";
-  text += format_paragraph("share of all tokens of prompts that is found; requests come one after the other, and all "
-                           "of a prompt is there for the next", 0);
-  for (const PrefixEviction* order : r.orders) {
-    text += format_paragraph(fmt::format("{}: what goes first is {}", order->name, order->summary), 0);
-  }
+  for (const std::string& note : notes_of(r)) text += format_paragraph(note, 0);
   return text;
 }
 
 std::string prefixes_json(const PrefixesRequest& r, const PrefixReplay& replay, const Found& found) {
   Json json = {{"answer", answer_text(r, replay, found)},
                {"requests", r.trace.requests.size()},
+               {"requests_without_answer", r.trace.unanswered},
+               {"requests_left_out", r.trace.left_out},
                {"prompt_tokens", replay.prompt_tokens()},
                {"distinct_tokens", replay.distinct_tokens()},
                {"most_found_share", share(found.most.tokens, replay)},
@@ -206,6 +216,7 @@ std::string prefixes_json(const PrefixesRequest& r, const PrefixReplay& replay, 
                             {"requests_found", point.requests},
                             {"evicted_blocks", point.evicted}});
   }
+  json["notes"] = notes_of(r);
   json["version"] = kVersion;
   return json.dump(2) + "\n";
 }
@@ -251,7 +262,7 @@ int run_prefixes(const Arguments& arguments) {
   const std::string svg = svg_file(arguments);
   PrefixesRequest request = request_of(arguments);
   const PrefixReplay replay(request.trace.prefixes, request.trace.requests);
-  request.capacities = capacities_of(arguments, request, replay.distinct_tokens());
+  request.capacities = capacities_of(arguments, request, replay);
   const Found found = find(request, replay, arguments);
   if (!svg.empty()) write_text_file(svg, prefixes_svg(request, replay, found));
   const Format format = format_of(arguments);
@@ -263,7 +274,7 @@ int run_prefixes(const Arguments& arguments) {
 
 void describe_prefixes_verb(po::options_description_easy_init add) {
   add("capacity", po::value<std::string>(),
-      "sizes of the cache in tokens, as 1000k,10000k (default: halves of all that the trace has)");
+      "sizes of the cache in tokens, as 1000k,10000k (default: halves of all that the trace has, to a block)");
   add("gib", po::value<std::string>(), "sizes of the cache in GiB of the caches of --model");
   add("eviction", po::value<std::string>()->default_value("lru,lfu,belady"),
       "orders in which blocks go: lru | fifo | lfu | lfu-da | slru | belady");

@@ -85,10 +85,10 @@ void read(const Arguments& arguments, SimulateRequest& request) {
         .note("leave one of the two away");
   };
   for (const char* option : {"prompt", "output", "count", "spread"}) refuse_said(option, "how long requests are");
-  const auto& path = arguments.get<std::string>("requests");
-  RequestTrace trace = read_requests_file(path);
+  RequestTrace trace = read_requests_file(arguments.get<std::string>("requests"));
+  const std::string path = requests_name(arguments.get<std::string>("requests"));
   request.requests = std::move(trace.requests);
-  request.without_answer = trace.without_answer;
+  request.without_answer = trace.left_out;
   request.prefixes = std::move(trace.prefixes);
   if (trace.has_arrivals) refuse_said("arrivals", "when requests come");
   if (!trace.has_arrivals) draw_arrivals(arguments, path, request);

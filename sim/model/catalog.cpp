@@ -369,6 +369,13 @@ std::string cannot_run_of(const fs::path& folder_or_file) {
 
 std::vector<std::string> catalog_model_names(const fs::path& catalog) { return yaml_names(catalog / "models"); }
 
+std::optional<fs::path> bundled_model(const std::string& name, const fs::path& catalog) {
+  std::error_code error;
+  const fs::path folder = catalog.parent_path() / "models" / name;
+  const bool plain = !name.empty() && fs::path(name) == fs::path(name).filename();
+  return plain && fs::is_regular_file(folder / "config.json", error) ? std::optional(folder) : std::nullopt;
+}
+
 ModelShape find_model_shape(const std::string& name_or_path, const fs::path& catalog) {
   const std::vector<std::string> names = catalog_model_names(catalog);
   if (std::find(names.begin(), names.end(), name_or_path) != names.end()) {
@@ -383,6 +390,7 @@ ModelShape find_model_shape(const std::string& name_or_path, const fs::path& cat
     return shape_of_file(path / "config.json");
   }
   if (fs::is_regular_file(path, error)) return shape_of_file(path);
+  if (const auto bundled = bundled_model(name_or_path, catalog)) return shape_of_file(*bundled / "config.json");
   // Qwen/Qwen3-32B, as the model's page writes it, is qwen3-32b, and meta-llama/Llama-3.1-8B-Instruct is llama-3.1-8b.
   const std::string own = path.filename().string();
   const bool of_page = std::count(name_or_path.begin(), name_or_path.end(), '/') <= 1;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -173,8 +174,10 @@ std::string shape_problem(const ModelShape& shape);
 std::string shape_to_json(const ModelShape& shape);
 Result<ModelShape> shape_from_json(std::string_view text);
 
-// catalog/models/<name>.yaml, a YAML file of that form, a Hugging Face config.json, a folder that holds one, or a GGUF
-// file. Throws Error (usage) with "did you mean" for an unknown name.
+// The folder of a model that comes with the program: models/<name> beside the catalog; nothing: there is none.
+std::optional<std::filesystem::path> bundled_model(const std::string& name, const std::filesystem::path& catalog);
+// catalog/models/<name>.yaml, a YAML file of that form, a Hugging Face config.json, a folder that holds one, a GGUF
+// file, or the name of a bundled model. Throws Error (usage) with "did you mean" for an unknown name.
 ModelShape find_model_shape(const std::string& name_or_path, const std::filesystem::path& catalog);
 // Names of all catalog entries, sorted.
 std::vector<std::string> catalog_model_names(const std::filesystem::path& catalog);

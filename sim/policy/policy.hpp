@@ -241,6 +241,7 @@ struct ParamInfo {
   std::string_view values;    // "tokens | share of k", "A | B", …
   std::string_view fallback;  // the default, as text
   std::string_view help;
+  bool by_rule = false;  // with another rule of the policy the default is another
 };
 
 // What policies.cpp lists.

@@ -126,7 +126,7 @@ constexpr ParamInfo kParams[] = {
     {"rule", "paper | repository", "paper",
      "how many pages: k / page, or max(3, min(k, length) / page) as the code that measures accuracy has it"},
     {"current", "yes | no", "yes",
-     "the page of the newest token is always one of them, no: it competes; with rule=repository no"},
+     "the page of the newest token is always one of them, no: it competes; with rule=repository no", true},
 };
 
 }  // namespace

@@ -67,6 +67,24 @@ Error no_policy_to_serve(const std::vector<PolicySpec>& policies) {
   return usage_error("--budget has no policy to serve: " + why).note("add --policy h2o, for example");
 }
 
+// A number, or with a decimal point or % a share.
+std::optional<TokensOrShare> number_or_share(std::string_view text) {
+  const bool percent = text.ends_with('%');
+  const auto value = parse_decimal(percent ? text.substr(0, text.size() - 1) : text);
+  if (!value) return std::nullopt;
+  return TokensOrShare{percent || text.find('.') != std::string_view::npos, percent ? *value / 100 : *value};
+}
+
+// 12.3 / 100 is not the double nearest to 0.123.
+bool same_number(double a, double b) { return std::abs(a - b) <= 1e-12 * std::abs(a); }
+
+bool same_value(const ParamInfo& param, std::string_view a, std::string_view b) {
+  const auto x = number_or_share(a), y = number_or_share(b);
+  if (!x || !y) return a == b;
+  const bool either = param.values.starts_with("tokens | share");  // 1 is a token, 1.0 all of them
+  return same_number(x->value, y->value) && (!either || x->is_share == y->is_share);
+}
+
 PolicySpec parse_policy(std::string_view text) {
   const auto parts = split(text, ':');
   const PolicyPreset* const preset = find_preset(parts.front());
@@ -162,18 +180,24 @@ std::uint32_t TokensOrShare::of(std::uint32_t k) const {
 TokensOrShare tokens_or_share(const PolicySpec& spec, std::string_view key, TokensOrShare fallback) {
   const auto text = spec.find(key);
   if (!text) return fallback;
-  const bool percent = text->ends_with('%');
-  const bool share = percent || text->find('.') != std::string_view::npos;
-  auto value = parse_decimal(percent ? text->substr(0, text->size() - 1) : *text);
-  if (value && percent) *value /= 100;
-  if (!value || (share && *value > 1) || (!share && *value > 0x7fffffff)) {
+  const auto parsed = number_or_share(*text);
+  if (!parsed || parsed->value > (parsed->is_share ? 1 : 0x7fffffff)) {
     throw bad_value(spec, key, *text, "a number of tokens, or with a decimal point or % a share up to 1");
   }
-  if (!share && spec.budget.kind == Budget::Kind::kTokens && *value > spec.budget.value) {
+  if (!parsed->is_share && spec.budget.kind == Budget::Kind::kTokens && parsed->value > spec.budget.value) {
     throw usage_error(
         fmt::format("policy {}: {}={} exceeds the budget of {}", spec.name, key, *text, spec.budget.describe()));
   }
-  return {share, *value};
+  return *parsed;
+}
+
+bool same_decisions(const PolicySpec& a, const PolicySpec& b) {
+  if (a.name != b.name || a.budget.kind != b.budget.kind || !same_number(a.budget.value, b.budget.value)) return false;
+  return std::ranges::all_of(policy_info(a.name).params, [&](const ParamInfo& param) {
+    const auto ours = a.find(param.name), theirs = b.find(param.name);
+    if (param.by_rule && (!ours || !theirs)) return !ours && !theirs;
+    return same_value(param, ours.value_or(param.fallback), theirs.value_or(param.fallback));
+  });
 }
 
 std::vector<PolicySpec> parse_policies(std::string_view text) {

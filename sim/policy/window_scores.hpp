@@ -37,7 +37,7 @@ inline constexpr ParamInfo kWindowParam = {"window", "tokens", "32",
                                            "the prompt's last rows, which score the others and whose tokens stay"};
 inline constexpr ParamInfo kRuledWindowParam = {
     "window", "tokens", "32",
-    "the prompt's last rows, which score the others and whose tokens stay; with rule=kvpress 64"};
+    "the prompt's last rows, which score the others and whose tokens stay; with rule=kvpress 64", true};
 inline constexpr ParamInfo kKernelParam = {"kernel", "odd count", "5", "neighbours over which scores are pooled"};
 inline constexpr ParamInfo kPoolParam = {"pool", "avg | max", "avg", "how they are pooled"};
 inline constexpr ParamInfo kRuleParam = {"rule", "repository | kvpress", "repository",

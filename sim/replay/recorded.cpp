@@ -47,6 +47,26 @@ RotaryRule recorded_rotation(const RotaryInfo& info) {
   return rule;
 }
 
+bool meets_recorded_rows(const TraceManifest& manifest, const PolicySpec& point) {
+  if (!point.kv || !point.kv->quantised()) return true;
+  return manifest.cache_type == point.kv && !point.kv->by_age();
+}
+
+std::optional<PolicySpec> recorded_policy(const TraceManifest& manifest) {
+  try {
+    std::vector<PolicySpec> policies = parse_policies(manifest.policy);
+    return policies.size() == 1 ? std::optional(std::move(policies.front())) : std::nullopt;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+bool is_recorded_policy(const TraceManifest& manifest, const PolicySpec& point) {
+  if (manifest.policy == point.text()) return true;
+  const std::optional<PolicySpec> recorded = recorded_policy(manifest);
+  return recorded && same_decisions(*recorded, point);
+}
+
 Reproduction& Reproduction::operator+=(const Reproduction& other) {
   const bool graver = beyond_rounding == 0 && other.beyond_rounding > 0;
   if (first_difference.empty() || graver) first_difference = other.first_difference;

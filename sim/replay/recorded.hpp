@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "sim/core/ids.hpp"
 #include "sim/model/rotary.hpp"
+#include "sim/policy/spec.hpp"
 #include "traces/manifest.hpp"
 #include "traces/writer.hpp"
 
@@ -22,6 +24,13 @@ inline constexpr double kMostDifferences = 0.005;
 
 // The rule that turned q and k of a recorded layer.
 RotaryRule recorded_rotation(const RotaryInfo& info);
+
+// Whether the rows of the trace are what a cache of the point gave back: rounding them once more is not part of it.
+bool meets_recorded_rows(const TraceManifest& manifest, const PolicySpec& point);
+// The policy of the recorded run; nothing where this version has no such policy or parameter.
+std::optional<PolicySpec> recorded_policy(const TraceManifest& manifest);
+// Whether the point decides as the policy of the recorded run does, however the two are written.
+bool is_recorded_policy(const TraceManifest& manifest, const PolicySpec& point);
 
 // How a replay of the recorded policy agrees with the recording.
 struct Reproduction {

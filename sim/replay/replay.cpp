@@ -117,7 +117,7 @@ Replayer::Replayer(const TraceReader& trace, TraceManifest manifest, LayerSource
     }
   }
   for (const PolicySpec& spec : points) {
-    caches_.add(spec);
+    if (!meets_recorded_rows(manifest_, spec)) caches_.add(spec);
     if (caches_.of(spec) == nullptr) noisy_.add(policy_info(spec.name).traits(spec));
   }
   scratch_.resize(points.size());
@@ -126,7 +126,7 @@ Replayer::Replayer(const TraceReader& trace, TraceManifest manifest, LayerSource
 
 bool Replayer::is_recorded(const PolicySpec& spec) const {
   if (caches_.of(spec) != nullptr || options_.row_cache != nullptr) return false;  // not the recording's logits
-  return manifest_.source == "engine" && manifest_.seed == options_.seed && manifest_.policy == spec.text() &&
+  return manifest_.source == "engine" && manifest_.seed == options_.seed && is_recorded_policy(manifest_, spec) &&
          (spec.budget.kind != Budget::Kind::kUnlimited ||
           policy_info(spec.name).traits(spec).capacities != Capacities::kBudget);
 }

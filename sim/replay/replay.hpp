@@ -77,7 +77,7 @@ struct PointResult {
   PolicyTraits traits;
   std::vector<ResidencyLog> residency;       // one a sequence whose whole prompt is recorded, in the manifest's order
   std::optional<Quality> quality;            // nothing when no token was decoded, or recall was not asked for
-  std::optional<Reproduction> reproduction;  // when the trace was recorded under this policy, budget and seed
+  std::optional<Reproduction> reproduction;  // when the trace was recorded under this policy, budget, cache and seed
   std::optional<Budget> replayed = {};       // the budget of the replay, where spec has that of longer prompts
 };
 

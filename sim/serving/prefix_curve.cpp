@@ -7,7 +7,10 @@ namespace kvroof {
 PrefixReplay::PrefixReplay(const PrefixTree& tree, std::span<const Request> requests)
     : tree_(tree), requests_(requests) {
   for (const Request& r : requests) prompt_tokens_ += r.prompt;
-  for (PrefixBlock block = 1; block < tree.size(); ++block) distinct_tokens_ += tree.tokens(block);
+  for (PrefixBlock block = 1; block < tree.size(); ++block) {
+    distinct_tokens_ += tree.tokens(block);
+    block_tokens_ = std::max<std::uint64_t>(block_tokens_, tree.tokens(block));
+  }
   // From the last request back: what is met first is the next use of those before.
   std::vector<std::uint32_t> upcoming(tree.size(), kNeverUsed);
   for (std::size_t i = requests.size(); i-- > 0;) {

@@ -29,6 +29,8 @@ class PrefixReplay {
   [[nodiscard]] std::uint64_t prompt_tokens() const { return prompt_tokens_; }  // of all prompts
   [[nodiscard]] std::uint64_t distinct_tokens() const { return distinct_tokens_; }  // of all blocks, each once
 
+  [[nodiscard]] std::uint64_t block_tokens() const { return block_tokens_; }  // of the longest block
+
   static constexpr std::uint64_t kInfinite = std::numeric_limits<std::uint64_t>::max();
   // By a cache with room for `capacity` tokens. May be called by several threads at once.
   [[nodiscard]] PrefixFinds finds(const PrefixEviction& eviction, std::uint64_t capacity) const;
@@ -36,7 +38,7 @@ class PrefixReplay {
  private:
   const PrefixTree& tree_;
   std::span<const Request> requests_;
-  std::uint64_t prompt_tokens_ = 0, distinct_tokens_ = 0;
+  std::uint64_t prompt_tokens_ = 0, distinct_tokens_ = 0, block_tokens_ = 0;
   std::vector<std::uint32_t> next_uses_;  // of each block of each request, the last of its prompt first
 };
 

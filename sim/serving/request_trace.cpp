@@ -76,7 +76,7 @@ std::optional<std::uint32_t> tokens_of(std::string_view text) {
 
 // One request in a file's own words; nothing: it is left out.
 Result<std::optional<Request>> request_of(std::string_view arrival, double unit, std::string_view prompt,
-                                          std::string_view output) {
+                                          std::string_view output, Unanswered unanswered) {
   std::optional<double> seconds = parse_number<double>(arrival);
   if (seconds) *seconds *= unit;
   if (!seconds) seconds = seconds_of_date(arrival);
@@ -86,7 +86,7 @@ Result<std::optional<Request>> request_of(std::string_view arrival, double unit,
   const auto asked = tokens_of(prompt), answered = tokens_of(output);
   if (!asked) return failure("prompt {}: expected a number of tokens", quoted(prompt));
   if (!answered) return failure("answer {}: expected a number of tokens", quoted(output));
-  if (*asked == 0 || *answered == 0) return std::optional<Request>();
+  if (*asked == 0 || (*answered == 0 && unanswered == Unanswered::kLeftOut)) return std::optional<Request>();
   return std::optional(Request{*seconds, *asked, *answered});
 }
 
@@ -119,7 +119,7 @@ Failure no_column(const char* what, const std::array<Column, kCount>& known) {
   return failure("no column for the {}: expected one of {}", what, names);
 }
 
-Result<RequestTrace> from_csv(std::string_view text) {
+Result<RequestTrace> from_csv(std::string_view text, Unanswered unanswered) {
   Result<CsvReader> table = CsvReader::open(text);
   if (!table) return Failure{table.error()};
   const std::span<const std::string> names = table.value().columns();
@@ -141,10 +141,10 @@ Result<RequestTrace> from_csv(std::string_view text) {
   trace.has_arrivals = arrival.has_value();
   const auto read = [&](const CsvRow& fields) -> std::string {
     const std::string_view arrived = arrival ? std::string_view(fields[*arrival]) : "0";
-    const auto request = request_of(arrived, unit, fields[*prompt], fields[*output]);
+    const auto request = request_of(arrived, unit, fields[*prompt], fields[*output], unanswered);
     if (!request) return request.error();
     if (request.value()) trace.requests.push_back(*request.value());
-    trace.without_answer += request.value() ? 0U : 1U;
+    trace.left_out += request.value() ? 0U : 1U;
     return {};
   };
   if (auto problem = table.value().for_each_row(read)) return *problem;
@@ -207,7 +207,7 @@ std::string value_of(const Json& object, std::string_view key) {
   return found->is_number() ? found->dump() : "";
 }
 
-Result<RequestTrace> from_json_lines(Lines& lines, std::string_view first) {
+Result<RequestTrace> from_json_lines(Lines& lines, std::string_view first, Unanswered unanswered) {
   RequestTrace trace;
   std::vector<HashedRequest> hashed;
   for (std::optional line(first); line; line = lines.next()) {
@@ -226,9 +226,9 @@ Result<RequestTrace> from_json_lines(Lines& lines, std::string_view first) {
     }
     // Mooncake's clock ticks in milliseconds, Bailian's, which has chats, in seconds.
     const bool chats = object.contains("chat_id"), milliseconds = column.name == "timestamp" && !chats;
-    auto request = request_of(arrival, milliseconds ? 1e-3 : column.seconds, prompt, output);
+    auto request = request_of(arrival, milliseconds ? 1e-3 : column.seconds, prompt, output, unanswered);
     if (!request) return failure("line {}: {}", lines.number(), request.error());
-    trace.without_answer += request.value() ? 0U : 1U;
+    trace.left_out += request.value() ? 0U : 1U;
     if (!request.value()) continue;
     const std::uint32_t block = chats ? kBailianBlock : kMooncakeBlock;
     auto blocks = blocks_of(object, block, request.value()->prompt);
@@ -241,16 +241,20 @@ Result<RequestTrace> from_json_lines(Lines& lines, std::string_view first) {
 
 }  // namespace
 
-Result<RequestTrace> request_trace_from_text(std::string_view text) {
+Result<RequestTrace> request_trace_from_text(std::string_view text, Unanswered unanswered) {
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   Lines lines(text);
   const auto first = lines.next();
   if (!first) return failure("no requests: the file is empty");
   if (first->front() == '[') return failure("line {}: a list; expected a JSON object on each line", lines.number());
-  Result<RequestTrace> read = first->front() == '{' ? from_json_lines(lines, *first) : from_csv(text);
+  Result<RequestTrace> read =
+      first->front() == '{' ? from_json_lines(lines, *first, unanswered) : from_csv(text, unanswered);
   if (!read) return read;
   RequestTrace& trace = read.value();
-  if (trace.requests.empty()) return failure("no requests with a prompt and an answer");
+  if (trace.requests.empty()) {
+    return failure("no requests with a prompt{}", unanswered == Unanswered::kKept ? "" : " and an answer");
+  }
+  trace.unanswered = static_cast<std::size_t>(std::ranges::count(trace.requests, 0U, &Request::output));
   std::stable_sort(trace.requests.begin(), trace.requests.end(),
                    [](const Request& a, const Request& b) { return a.arrival < b.arrival; });
   const double begin = trace.requests.front().arrival;

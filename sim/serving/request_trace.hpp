@@ -23,10 +23,14 @@
 
 namespace kvroof {
 
+// What becomes of requests that were not answered, of which a prompt may be known all the same.
+enum class Unanswered : bool { kLeftOut, kKept };
+
 struct RequestTrace {
   std::vector<Request> requests;  // in the order of their arrival, the first at 0; at least one
   bool has_arrivals = true;        // false: all come at 0, in the order of the file
-  std::size_t without_answer = 0;  // rows left out: requests that failed or whose prompt is empty
+  std::size_t left_out = 0;        // rows whose prompt is empty, and of those without an answer what is left out
+  std::size_t unanswered = 0;      // among the requests, where they are kept: those with an output of 0
   // Where the trace says which blocks of prompts are alike (hash_ids: of 512 tokens in Mooncake's, of 16 in Bailian's):
   // the tree of them, in which `prefix` of a request is its last. `cached` is what earlier requests began with as well:
   // what a prefix cache that loses nothing has.
@@ -35,6 +39,6 @@ struct RequestTrace {
 };
 
 // Fails with the line and what is expected there.
-Result<RequestTrace> request_trace_from_text(std::string_view text);
+Result<RequestTrace> request_trace_from_text(std::string_view text, Unanswered unanswered = Unanswered::kLeftOut);
 
 }  // namespace kvroof

@@ -11,7 +11,7 @@ namespace kvroof {
 struct Request {
   double arrival = 0;        // seconds, from the first request on
   std::uint32_t prompt = 1;  // tokens, at least 1
-  std::uint32_t output = 1;  // tokens of the answer, at least 1
+  std::uint32_t output = 1;  // tokens of the answer, at least 1 of a request that a server is sent
   std::uint32_t cached = 0;  // tokens of the prompt that a prefix cache has, less than the prompt
   PrefixBlock prefix = kNoPrefix;  // the last block of the prompt in a tree of prompts, where one says what they share
 

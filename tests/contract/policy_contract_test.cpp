@@ -60,6 +60,7 @@ TEST_CASE("the defaults that the table names are the defaults") {
       const auto plain = spec_of(fmt::format("{}{}", info.name, budget));
       const auto spelled = spec_of(fmt::format("{}{}:{}={}", info.name, budget, param.name, param.fallback));
       INFO(spelled.text());
+      CHECK(same_decisions(plain, spelled) == !param.by_rule);
       CHECK(history(plain, kShape, random_logit) == history(spelled, kShape, random_logit));
     }
   }

@@ -77,6 +77,41 @@ TEST_CASE("open against closed loop: the same sets after the prompt, and in laye
   CHECK(swapped.err.find("cannot be compared") != std::string::npos);
 }
 
+TEST_CASE("open and closed loops of other models or weights are refused, and those that round otherwise get a note") {
+  const TemporaryFolder folder;
+  const std::string models = KVROOF_SOURCE_DIR "/tests/golden/models/";
+  const auto record = [&](const std::string& name, const std::string& words) {
+    const std::string path = folder.file(name);
+    const Ran ran = run_program("record --ids \"5 17 9 40 2 61 33 8\" -n 6 --ignore-eos -o " + path + " " + words);
+    INFO(ran.err);
+    REQUIRE(ran.code == 0);
+    return path;
+  };
+  const std::string reference = " --backend reference", window = " --policy window:budget=6";
+  const std::string open = record("open.kvt", "--model " + models + "llama-gqa" + reference);
+  const auto replayed = [&](const std::string& closed, const std::string& words = "") {
+    return run_program("replay " + open + " --closed-loop " + closed + words + " --format json");
+  };
+  const Ran other = replayed(record("other.kvt", "--model " + models + "llama" + reference + window));
+  CHECK(other.code == 2);
+  CHECK(other.err.find("layer 0 has 4 query heads, 2 KV heads") != std::string::npos);
+  const std::string shape = "--random-weights " + models + "llama-gqa/config.json" + reference + window;
+  const Ran seeded = replayed(record("seeded.kvt", shape + " --seed 3"));
+  CHECK(seeded.code == 2);
+  CHECK(seeded.err.find("as those of models with other weights do") != std::string::npos);
+  const std::string same = record("same.kvt", "--model " + models + "llama-gqa" + reference + window);
+  const Ran alike = replayed(same, " --policy window --budget 6");
+  REQUIRE(alike.code == 0);
+  CHECK(alike.out.find("differ in more than the policy") == std::string::npos);
+  CHECK(alike.out.find("which none of the points is") == std::string::npos);
+  CHECK(replayed(same, " --policy h2o:budget=6").out.find("which none of the points is") != std::string::npos);
+  const std::string fast = record("fast.kvt", "--model " + models + "llama-gqa --kv int8 --backend fast" + window);
+  const Ran rounded = replayed(fast);
+  REQUIRE(rounded.code == 0);
+  CHECK(rounded.out.find("more than the policy: back end (reference and fast)") != std::string::npos);
+  CHECK(rounded.out.find("type of the cache (f32 and int8)") != std::string::npos);
+}
+
 TEST_CASE("open against closed loop of a policy that reads a part compares what replays of both runs read") {
   const Recorded open;
   for (const std::string policy : {"h2o-masked:heavy=0.1:recent=0.1", "scissorhands-refcompat:start=20:history=3"}) {

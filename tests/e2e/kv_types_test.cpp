@@ -108,6 +108,28 @@ TEST_CASE("a recording of a quantised cache names its type, and a replay has its
   CHECK(json_of("replay " + trace + " --policy window:budget=6 --kv f16")["points"][0]["kv_type"] == "f16");
 }
 
+TEST_CASE("each point of a recording of a quantised cache has one note on the rows that its policy meets") {
+  const TemporaryFolder folder;
+  const std::string trace = (folder.path() / "x.kvt").string();
+  REQUIRE(run_program("record --backend reference --policy scissorhands-4bit:budget=6 -o " + trace + kModel + kPrompt)
+              .code == 0);
+  const auto notes = [&](const std::string& words) {
+    return json_of("replay " + trace + " --policy " + words)["manifest"]["notes"].dump();
+  };
+  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  // The preset names the cache that was recorded: its rows are rounded already, and its evictions are compared.
+  const std::string preset = notes("full,scissorhands-4bit:budget=6");
+  CHECK(has(preset, "\"the recorded cache was int4g64: bytes and time are of that type"));
+  CHECK_FALSE(has(preset, "cache of int4g64"));
+  CHECK(has(preset, "scissorhands-4bit:budget=6: all "));
+  CHECK(has(notes("scissorhands:budget=6"), "scissorhands:budget=6: all "));
+  const std::string plain = notes("full --kv bf16");
+  CHECK(has(plain, "the recorded cache was int4g64: bytes and time are of another type"));
+  const std::string other = notes("full --kv int8");
+  CHECK(has(other, "\"cache of int8: its policies see logits of k"));
+  CHECK(has(other, "the recorded cache had rounded k and v to int4g64 before"));
+}
+
 // 640 tokens at the end: k of 640 is quantised, v of 512; the window has room for 128 rows of k, and for 128 and the
 // newest of v. Llama-2-7B has 32 layers of 32 heads of 128.
 TEST_CASE("the ledger of a plan has codes, scales and residual window of KIVI as its formula says") {

@@ -359,6 +359,7 @@ TEST_CASE("questions that plan and compare cannot answer get one sentence") {
   refused("plan --model llama-3-8b --device h2000", "did you mean h200?");
   refused("plan --model llama-3-8b --device h200 --engine egar", "known engines: autoawq, cpu, ");
   refused("plan --model llama-3-8b --device h200 --policy full,h2o --budget 0.5", "one budget; 2 were given");
+  refused("plan --model llama-3-8b --device h200 --policy h2o,window", "one budget; 2 were given");
   refused("plan --model opt-6.7b --device h200 --prompt max --output 4k", "opt-6.7b has 2048 positions and --output");
   refused("plan --model llama-3-8b --device h200 --kv int8,int5", "--kv int5");
   refused("plan --model llama-3-8b --device h200 --kv fp9", "kivi4, fp8");

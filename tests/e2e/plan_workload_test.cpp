@@ -21,6 +21,16 @@ json plan(const std::string& words) { return json_of("plan " + words); }
 
 }  // namespace
 
+TEST_CASE("a bundled model has its name in predictions, as it has in runs") {
+  const std::string words = " --device h200 --prompt 1k --output 64";
+  const json named = plan("--model demo" + words), folder = plan("--model " KVROOF_SOURCE_DIR "/models/demo" + words);
+  CHECK(named == folder);
+  const Ran shown = run_program("models show demo");
+  INFO(shown.err);
+  CHECK(shown.code == 0);
+  CHECK(shown.out == run_program("models show " KVROOF_SOURCE_DIR "/models/demo").out);
+}
+
 TEST_CASE("a budget in tokens is the share of the prompt that it is, however long the prompt") {
   const std::string work = "--model llama-3.1-8b --device h200 --prompt 128k --output 256 --policy ";
   const std::pair<const char*, const char*> same[] = {{"h2o:budget=0.1:when=512", "h2o:budget=13107:when=512"},

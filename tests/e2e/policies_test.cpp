@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/catch.hpp"
+#include "tests/support/csv_rows.hpp"
 #include "tests/support/run_program.hpp"
 
 using kvroof::test::Ran;
@@ -31,6 +32,20 @@ TEST_CASE("kvroof policies lists the policies, and as JSON what each takes and c
     CHECK(("\n" + text.out).find("\n" + std::string(name) + " ") != std::string::npos);
     CHECK(std::ranges::count_if(all, [&](const auto& policy) { return policy["policy"] == name; }) == 1);
   }
+}
+
+TEST_CASE("kvroof policies has the same names in CSV as in JSON, presets with the cache that they stand for") {
+  const auto all = nlohmann::json::parse(run_program("policies --format json").out);
+  const auto rows = kvroof::test::rows_of("policies");
+  REQUIRE(rows.size() == all.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    INFO(rows[i].at("policy"));
+    CHECK(all[i]["policy"] == rows[i].at("policy"));
+    CHECK(all[i]["summary"] == rows[i].at("summary"));
+    CHECK((all[i]["kv_type"].is_null() ? "" : all[i]["kv_type"].get<std::string>()) == rows[i].at("kv_type"));
+  }
+  CHECK(rows.back().at("policy") == "scissorhands-4bit");
+  CHECK(rows.back().at("kv_type") == "int4g64");
 }
 
 TEST_CASE("kvroof policies show says what a specification needs: bytes of state, rows, unit of storage") {

@@ -26,6 +26,16 @@ TEST_CASE("a recording that the replay of its policy does not reproduce fails wi
   const nlohmann::json reproduction = nlohmann::json::parse(ran.out)["policies"][1]["reproduction"];
   CHECK(reproduction ==
         nlohmann::json{{"decisions", 6}, {"differences", 1}, {"beyond_rounding", 1}, {"holds", false}});
-  // Who does not replay the recorded policy does not ask for the comparison.
-  CHECK(run_program("replay " + folder.file("x.kvt") + " --policy full,h2o:budget=9").code == 0);
+  // The same policy, written otherwise.
+  CHECK(run_program("replay " + folder.file("x.kvt") + " --policy window --budget 09").code == 3);
+  // Who does not replay the recorded policy does not ask for the comparison, and is told that there is none.
+  const std::string not_compared = "the evictions that were recorded under window:budget=9 are not compared";
+  for (const char* words : {" --policy full,h2o:budget=9", " --policy window:budget=8",
+                            " --policy window:budget=9 --seed 1"}) {
+    INFO(words);
+    const Ran other = run_program("replay " + folder.file("x.kvt") + words + " --format json");
+    CHECK(other.code == 0);
+    CHECK(nlohmann::json::parse(other.out)["manifest"]["notes"].dump().find(not_compared) != std::string::npos);
+  }
+  CHECK(ran.out.find(not_compared) == std::string::npos);
 }

@@ -49,6 +49,18 @@ TEST_CASE("a projected prompt that is all window of rule=kvpress is refused alth
                                         "prompts that are longer than the window"));
 }
 
+TEST_CASE("a projection beyond a model's positions is told as plan and compare tell it, and one of no token is refused") {
+  const Recorded run;
+  const std::string words = "--policy full --as llama-3-8b,llama-3.1-8b --prompt ";
+  const std::string beyond = notes_of(run.as_json(words + "9216 --output 100"));
+  CHECK_THAT(beyond, ContainsSubstring("9216 + 100 tokens are more than the 8192 positions that llama-3-8b was made"));
+  CHECK(beyond.find("llama-3.1-8b was made for") == std::string::npos);
+  CHECK(notes_of(run.as_json(words + "8092 --output 100")).find("was made for") == std::string::npos);
+  const Ran none = run_program("replay " + run.path + " --as llama-3-8b --output 0");
+  CHECK(none.code == 2);
+  CHECK_THAT(none.err, ContainsSubstring("--output 0: "));
+}
+
 TEST_CASE("a policy that evicted nothing from the recording has no quality where its projection evicts") {
   const Recorded run;
   const std::string words = "--policy full,h2o,streaming --budget 200 --as llama-3-8b --output 1k --prompt ";

@@ -171,6 +171,14 @@ TEST_CASE("a run under scissorhands without a choice notes it on stderr and in t
   CHECK(run_json(words)["notes"].size() == 1);
 }
 
+TEST_CASE("several policies of a run are refused as several, before one of them lacks a budget") {
+  for (const std::string verb : {"run ", "record -o /nowhere/x.kvt "}) {
+    const Ran ran = run_program(verb + kGolden + "--ids \"5 17 9\" --policy h2o,window");
+    CHECK(ran.code == 2);
+    CHECK(ran.err.starts_with("error: --policy h2o,window: 2 policies, but a run follows one policy at one budget\n"));
+  }
+}
+
 TEST_CASE("a batch gives every sequence the text that it gets alone") {
   const std::string options = " --max-tokens 8 --policy h2o:budget=0.5 --dtype f32 --ignore-eos";
   const auto batch =

@@ -251,6 +251,17 @@ TEST_CASE("a model is known by its other names, and without the endings of tunin
   CHECK(message_of("Qwen9-7B-Instruct").find("unknown model 'Qwen9-7B-Instruct'") == 0);
 }
 
+TEST_CASE("a model that comes with the program is known by the name of its folder") {
+  const std::filesystem::path root = KVROOF_SOURCE_DIR, catalog = root / "catalog";
+  CHECK(shape_to_json(find_model_shape("demo", catalog)) ==
+        shape_to_json(find_model_shape((root / "models/demo").string(), catalog)));
+  CHECK(bundled_model("demo", catalog) == root / "models/demo");
+  for (const char* name : {"", ".", "..", "./demo", "demo/", "dem"}) {
+    INFO(name);
+    CHECK_FALSE(bundled_model(name, catalog));
+  }
+}
+
 TEST_CASE("an unknown model is answered with the nearest name") {
   CHECK(message_of("llama-2-7bx").find("did you mean llama-2-7b?") != std::string::npos);
   CHECK(message_of("opt-13").find("did you mean opt-13b?") != std::string::npos);

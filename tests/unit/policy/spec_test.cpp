@@ -46,6 +46,30 @@ TEST_CASE("blanks around an item of a list of policies are none of it, and blank
   CHECK(contains(why_not("h2o: budget=0.5"), "has no parameter ` budget`"));
 }
 
+TEST_CASE("specifications decide alike whose budgets and values are the same numbers, written or left to a default") {
+  const auto alike = [](std::string_view a, std::string_view b) {
+    const auto x = parse_policies(a), y = parse_policies(b);
+    CHECK(same_decisions(x.front(), y.front()) == same_decisions(y.front(), x.front()));
+    return same_decisions(x.front(), y.front());
+  };
+  for (const char* other : {"h2o:budget=50%", "h2o:budget=0.50", "h2o:budget=.5", "h2o:budget=0.5:recent=0.5",
+                            "h2o:recent=50%:budget=0.5", "h2o:budget=0.5:group=sum:page=1"}) {
+    INFO(other);
+    CHECK(alike("h2o:budget=0.5", other));
+  }
+  CHECK(alike("h2o:budget=4k", "h2o:budget=4096"));
+  CHECK(alike("h2o:budget=0.123", "h2o:budget=12.3%"));
+  CHECK(alike("scissorhands-4bit:budget=8", "scissorhands:budget=8:history=400"));
+  for (const char* other : {"h2o:budget=0.5@current", "h2o:compression=0.5", "h2o:budget=0.51", "h2o",
+                            "tova:budget=0.5", "h2o:budget=0.5:recent=0.4", "h2o:budget=0.5:group=mean"}) {
+    INFO(other);
+    CHECK_FALSE(alike("h2o:budget=0.5", other));
+  }
+  CHECK_FALSE(alike("h2o:budget=8:recent=1", "h2o:budget=8:recent=1.0"));  // a token, and all of them
+  CHECK_FALSE(alike("snapkv:budget=9:rule=kvpress", "snapkv:budget=9:rule=kvpress:window=32"));  // there it is 64
+  CHECK_FALSE(alike("quest:budget=9:rule=repository", "quest:budget=9:rule=repository:current=yes"));
+}
+
 TEST_CASE("rule=kvpress has the window of kvpress, 64 rows, where none is given") {
   const auto rows = [](const std::string& text) {
     return policy_info(parse_policies(text).front().name).traits(parse_policies(text).front()).last_rows;

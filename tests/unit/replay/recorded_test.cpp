@@ -35,14 +35,16 @@ std::vector<EvictionRecord> window_evictions(std::uint32_t heads, std::uint32_t 
 
 constexpr auto no_scores = [](SlotId, SlotId) { return std::numeric_limits<double>::infinity(); };
 
-PointResult replay_recorded(const std::string& policy, std::vector<EvictionRecord> evictions) {
+// Replayed under `policy`, recorded under `recorded`, which is the same policy where it is empty.
+PointResult replay_recorded(const std::string& policy, std::vector<EvictionRecord> evictions,
+                            const std::string& recorded = "") {
   Qkv shape;
   shape.tokens = 60;
   const Qkv x = random_qkv(shape, 5);
   TraceOptions options;
   options.prompt = 20;
   options.source = "engine";
-  options.policy = policy;
+  options.policy = recorded.empty() ? policy : recorded;
   options.evictions = std::move(evictions);
   const TemporaryFolder folder;
   write_trace(folder.path() / "x.kvt", x, options);
@@ -60,6 +62,33 @@ TEST_CASE("the replay of the recorded policy reproduces every recorded eviction"
   CHECK(result.reproduction->decisions == 2 * 41);
   CHECK(result.reproduction->differences == 0);
   CHECK(result.reproduction->problem().empty());
+}
+
+TEST_CASE("a recorded policy is compared however its budget is written, and one that is not known is not") {
+  for (const char* policy : {"window:budget=40%", "window:budget=.4", "window:budget=0.40"}) {
+    INFO(policy);
+    const PointResult result = replay_recorded(policy, window_evictions(2, 20, 60, 8), "window:budget=0.4");
+    REQUIRE(result.reproduction);
+    CHECK(result.reproduction->decisions == 2 * 41);
+    CHECK(result.reproduction->differences == 0);
+  }
+  for (const char* recorded : {"window:budget=9", "tomorrow:budget=8", "window:budget=8:new=1", ""}) {
+    TraceManifest manifest;
+    manifest.policy = recorded;
+    CHECK_FALSE(is_recorded_policy(manifest, parse_policies("window:budget=8").front()));
+  }
+}
+
+TEST_CASE("rows that a quantised cache gave back are not rounded again for a point of the same cache") {
+  TraceManifest manifest;
+  PolicySpec point = parse_policies("scissorhands-4bit:budget=8").front();
+  CHECK_FALSE(meets_recorded_rows(manifest, point));
+  manifest.cache_type = KvType::kInt4G64;
+  CHECK(meets_recorded_rows(manifest, point));
+  point.kv = KvType::kInt8;
+  CHECK_FALSE(meets_recorded_rows(manifest, point));
+  manifest.cache_type = point.kv = KvType::kKivi4;  // whose rows change with their age
+  CHECK_FALSE(meets_recorded_rows(manifest, point));
 }
 
 TEST_CASE("one recorded eviction that differs is counted once: the replay follows the recording from there on") {

@@ -152,11 +152,18 @@ TEST_CASE("hashes of blocks that are no numbers, or of another size than the pro
   CHECK(refused("null").empty());
 }
 
-TEST_CASE("requests without an answer are left out and counted") {
-  const Result<RequestTrace> trace = request_trace_from_text("arrival_s,prompt,output\n0,10,0\n1,10,5\n2,0,5\n");
+TEST_CASE("requests without an answer are left out and counted, or kept and counted where prompts alone matter") {
+  const std::string text = "arrival_s,prompt,output\n0,10,0\n1,10,5\n2,0,5\n";
+  const Result<RequestTrace> trace = request_trace_from_text(text);
   REQUIRE(trace);
-  CHECK(trace.value().without_answer == 2);
+  CHECK(trace.value().left_out == 2);
+  CHECK(trace.value().unanswered == 0);
   CHECK(trace.value().requests == std::vector<Request>{{0, 10, 5}});
+  const Result<RequestTrace> kept = request_trace_from_text(text, Unanswered::kKept);
+  REQUIRE(kept);
+  CHECK(kept.value().left_out == 1);
+  CHECK(kept.value().unanswered == 1);
+  CHECK(kept.value().requests == std::vector<Request>{{0, 10, 0}, {1, 10, 5}});
 }
 
 TEST_CASE("what is no request is named with its line and what is expected") {
