@@ -125,7 +125,7 @@ int run_compare(const Arguments& arguments) {
   set_prices(arguments, devices);
   const std::string svg = svg_file(arguments);
   const std::vector<Workload> workloads = make_workloads(request, arguments);
-  const Goals goals = goals_of(arguments);
+  const Goals goals = goals_of(arguments, request.output);
   Ranking ranking{request, by, goals, {}, {}};
   for (const Device& device : devices) {
     for (const Deployment& deployment : request.deployments) {

@@ -117,6 +117,7 @@ std::vector<std::string> compare_notes(const Ranking& r) {
   for (const Contender& c : ranked) devices.push_back(c.device);
   std::vector<std::string> notes = workload_notes(r.request, devices);
   for (std::string& note : one_token_notes(r.request)) notes.push_back(std::move(note));
+  for (std::string& note : goal_notes(r.goals)) notes.push_back(std::move(note));
   std::vector<NamedFactors> factors;
   for (const Contender& c : ranked) {
     if (c.batch > 0) factors.push_back({r.title(c), c.factors, c.token.unmeasured > 0});

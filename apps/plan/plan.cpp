@@ -127,6 +127,7 @@ std::optional<TokenPrice> load_price(const Question& q, const Plan& plan) {
 std::vector<std::string> notes_of(const Question& q, const Plan& plan) {
   std::vector<std::string> notes = workload_notes(q.request, std::array{&q.device});
   for (std::string& note : one_token_notes(q.request)) notes.push_back(std::move(note));
+  for (std::string& note : goal_notes(q.goals)) notes.push_back(std::move(note));
   const Accounting a = accounting_of(q, plan);
   if (a.kv_allocated_paged > a.kv_allocated) {
     const bool paged = q.request.engine_on(q.device).paged_cache;
@@ -293,7 +294,7 @@ int run_plan(const Arguments& arguments) {
   }
   Device device = find_device(arguments.get<std::string>("device"), data_folder() / "catalog");
   set_prices(arguments, std::span(&device, 1));
-  Goals goals = goals_of(arguments);
+  Goals goals = goals_of(arguments, request.output);
   const bool longest_prompt = arguments.get<std::string>("prompt") == "max";
   if (longest_prompt) {
     goals.batch = goals.batch.value_or(1);

@@ -175,8 +175,11 @@ std::string advice_text(const Question& q, const Plan& plan) {
     }
     if (!text.empty()) return text;
     if (plan.limited_by == "engine") return "--max-num-seqs lets it take more at once, as far as memory holds them";
-    return "neither more devices of this kind nor smaller types serve this within the goals: take a shorter prompt, a "
-           "smaller batch or budget, or another device";
+    const char* tried = q.device.kind == DeviceKind::kCpu
+                            ? "smaller types do not serve"
+                            : "neither more devices of this kind nor smaller types serve";
+    return fmt::format("{} this within the goals: take a shorter prompt, a smaller batch or budget, or another device",
+                       tried);
   }
   if (plan.limited_by == "tpot") {
     return fmt::format("memory would hold {}; a faster device or a smaller budget allows more in time",

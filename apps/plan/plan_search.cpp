@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "analysis/serving.hpp"
 #include "apps/cli/shared_options.hpp"
@@ -176,15 +177,22 @@ void describe_goals(boost::program_options::options_description_easy_init add) {
       "tokens in a queue");
 }
 
-Goals goals_of(const Arguments& arguments) {
+Goals goals_of(const Arguments& arguments, std::uint32_t output) {
   const auto milliseconds = [&](const char* option) -> std::optional<double> {
     if (!arguments.has(option)) return std::nullopt;
     return number_value(option, arguments.get<std::string>(option), 1e-3, 1e9);
   };
   Goals goals{std::nullopt, milliseconds("tpot-ms"), milliseconds("ttft-ms"), arguments.get<bool>("under-load")};
+  if (output < 2) goals.idle_tpot_ms = std::exchange(goals.tpot_ms, std::nullopt);
   const std::string batch = arguments.get<std::string>("batch");
   if (batch != "max") goals.batch = count_value("batch", batch, 1, kMostBatch);
   return goals;
+}
+
+std::vector<std::string> goal_notes(const Goals& goals) {
+  if (!goals.idle_tpot_ms) return {};
+  return {fmt::format("--tpot-ms {:.6g} is of the tokens after the first, of which an answer of one has none: it holds "
+                      "nothing back here", *goals.idle_tpot_ms)};
 }
 
 Served largest_served(const WorkloadRequest& request, const Deployment& deployment, const Device& device,
@@ -281,8 +289,9 @@ std::vector<Remedy> remedies(const WorkloadRequest& request, const Plan& plan, c
     return goals.batch && batch < *goals.batch ? 0 : batch;
   };
   std::vector<Remedy> found;
-  // More devices that share each layer, or more stages where none of those help.
+  // More devices that share each layer, or more stages where none of those help; a CPU is not one of several.
   for (std::uint32_t Deployment::* more : {&Deployment::tensor_parallel, &Deployment::stages}) {
+    if (device.kind == DeviceKind::kCpu) break;
     Deployment wider = plan.deployment;
     std::uint64_t batch = 0;
     while (batch == 0 && wider.*more < 64) {

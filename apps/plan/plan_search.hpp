@@ -23,6 +23,7 @@ struct Goals {
   std::optional<std::uint64_t> batch;  // nothing: the largest
   std::optional<double> tpot_ms, ttft_ms;
   bool under_load = false;  // times are of the batch as clients that ask again; else of a step and a prompt alone
+  std::optional<double> idle_tpot_ms = {};  // of --tpot-ms where answers have no further token that it could be of
 
   [[nodiscard]] bool met(const Times& times, double Estimate::* end) const {
     return first_token_in_time(times.first_token.*end) && step_in_time(times.token.*end);
@@ -34,8 +35,10 @@ struct Goals {
 
 // --batch, --tpot-ms, --ttft-ms and --under-load, of plan and of compare.
 void describe_goals(boost::program_options::options_description_easy_init add);
-// Throws Error (usage).
-Goals goals_of(const Arguments& arguments);
+// Of answers of so many tokens. Throws Error (usage).
+Goals goals_of(const Arguments& arguments, std::uint32_t output);
+// What plan and compare say of a goal that holds nothing back.
+std::vector<std::string> goal_notes(const Goals& goals);
 
 // What a deployment serves within the goals.
 struct Served {

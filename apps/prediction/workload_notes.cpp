@@ -81,8 +81,8 @@ std::vector<std::string> one_token_notes(const WorkloadRequest& request) {
 
 std::string positions_note(const ModelShape& model, std::uint32_t prompt, std::uint32_t output) {
   if (model.max_positions == 0 || std::uint64_t{prompt} + output <= model.max_positions) return {};
-  return fmt::format("{} + {} tokens are more than the {} positions that {} was made for; time and memory do not depend "
-                     "on that, answers do",
+  return fmt::format("{} + {} tokens are more than the {} positions that {} was made for; time and memory do not "
+                     "depend on that, answers do",
                      prompt, output, model.max_positions, model.name);
 }
 

@@ -24,6 +24,25 @@ json ledger_line(const json& answer, const char* name) {
 
 }  // namespace
 
+TEST_CASE("a goal of further tokens holds nothing back where answers have one, and plan and compare say so") {
+  const std::string words = " --model llama-3-8b --engine vllm --device h100-sxm --prompt 2k --output 1";
+  for (const std::string goals : {" --ttft-ms 2000 --under-load", ""}) {
+    INFO(goals);
+    const json without = plan(words + goals), with = plan(words + goals + " --tpot-ms 0.001");
+    CHECK(with["largest_batch"] == without["largest_batch"]);
+    CHECK(with["limited_by"] == without["limited_by"]);
+    CHECK(with["longest_prompt"] == without["longest_prompt"]);
+    CHECK(with["notes"].dump().find("--tpot-ms 0.001 is of the tokens after the first") != std::string::npos);
+    CHECK(without["notes"].dump().find("--tpot-ms") == std::string::npos);
+    const Ran ran = run_program("compare" + words + goals + " --tpot-ms 0.001 --format json");
+    REQUIRE(ran.code == 0);
+    const json compared = json::parse(ran.out);
+    CHECK(compared["points"][0]["largest_batch"] == without["largest_batch"]);
+    CHECK(compared["notes"].dump().find("--tpot-ms 0.001 is of the tokens after the first") != std::string::npos);
+  }
+  plan(" --model llama-3-8b --engine vllm --device h100-sxm --prompt 2k --output 2 --tpot-ms 0.001", 3);
+}
+
 TEST_CASE("compare of a batch says of each device what plan says of it, and what a million tokens cost at its prices") {
   const std::string words = " --model llama-3-8b --engine vllm --prompt 3000 --output 256 --batch 64 --under-load ";
   const Ran ran = run_program("compare" + words + "--tp 2 --device h100-sxm,l40s,rtx-3060 --format json");

@@ -280,6 +280,21 @@ TEST_CASE("what does not fit gets the least change that would: more devices, or 
   }
 }
 
+TEST_CASE("a plan for a processor proposes smaller types, and no more processors") {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("mine.yaml");
+  std::ofstream(file) << "name: mine\nkind: cpu\nmemory_type: ddr\nfacts:\n"
+                         "  usable_mib: {value: 8000, provenance: measured, source: me}\n"
+                         "  bandwidth_gb_per_s: {value: 20, provenance: measured, source: me}\n"
+                         "  peak_fp32_tflops: {value: 1, provenance: measured, source: me}\n"
+                         "  linear_t0_us: {value: 0, provenance: measured, source: me}\n"
+                         "  attention_floor_us: {value: 0, provenance: measured, source: me}\n"
+                         "  elementwise_us: {value: 0, provenance: measured, source: me}\n";
+  const json p = plan(" --model llama-3-8b --prompt 1k --output 64 --device " + file, 3);
+  REQUIRE(p["remedies"].size() == 1);
+  CHECK(p["remedies"][0]["change"] == "--dtype int4");
+}
+
 TEST_CASE("compare draws its Pareto front: no other batch of any device is faster both for one and for all") {
   const TemporaryFolder folder;
   const std::string svg = folder.file("front.svg");

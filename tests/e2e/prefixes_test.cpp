@@ -59,7 +59,7 @@ TEST_CASE("prefixes counts what a cache of each size finds under each order of e
   CHECK(run_program(words + " --format csv").out.find("\nbelady,4096,,6143,0.49991") != std::string::npos);
 }
 
-TEST_CASE("the size that prefixes names is one of the trace, whatever sizes are asked for, and those start at a block") {
+TEST_CASE("the size that prefixes names is one of the trace, whatever is asked for, and its own start at a block") {
   const TemporaryFolder folder;
   const std::string words = "prefixes " + trace_in(folder) + " --eviction lru --format json";
   for (const char* sizes : {"", " --capacity 1", " --capacity 5000,5700", " --capacity 5631"}) {

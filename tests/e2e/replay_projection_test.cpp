@@ -49,7 +49,7 @@ TEST_CASE("a projected prompt that is all window of rule=kvpress is refused alth
                                         "prompts that are longer than the window"));
 }
 
-TEST_CASE("a projection beyond a model's positions is told as plan and compare tell it, and one of no token is refused") {
+TEST_CASE("a projection beyond a model's positions is told as plan tells it, and one of no token is refused") {
   const Recorded run;
   const std::string words = "--policy full --as llama-3-8b,llama-3.1-8b --prompt ";
   const std::string beyond = notes_of(run.as_json(words + "9216 --output 100"));
