@@ -29,8 +29,8 @@ class RouteReviewer {
 
 // The experts of a token with the best scores (softmax over all, sigmoids, or logits), of equal ones the lower index.
 // Group-limited where the rule says so (DeepSeek-V2, arXiv:2405.04434, section 2.2.2); a bias may take part in the
-// choice (DeepSeek-V3, arXiv:2412.19437, section 2.1.2). SparseMixer (arXiv:2409.12136) weighs each chosen expert by what
-// else is left: others that are near it take a part, and those that are not near, none.
+// choice (DeepSeek-V3, arXiv:2412.19437, section 2.1.2). SparseMixer (arXiv:2409.12136) weighs each chosen expert by
+// what else is left: others that are near it take a part, and those that are not near, none.
 class Router {
  public:
   // Fills `chosen`, best first, from the router's logits of one token. At least as many experts must compete. `bias`

@@ -33,7 +33,8 @@ using ExpertBinding = void (*)(WeightBinder& binder, const ModelConfig& config, 
 // Of the bias that experts are chosen with, as DeepSeek-V3 names it.
 constexpr std::string_view kRouterBias = "gate.e_score_correction_bias";
 
-// Names below "layers.N.", or what `layers` says in place of that word; a norm without a name is one that the family lacks.
+// Names below "layers.N.", or what `layers` says in place of that word; a norm without a name is one that the family
+// lacks.
 struct DecoderNames {
   std::string_view layers = "layers";
   bool apart = false;  // an MLP is a layer by itself, the next after its mixer's

@@ -17,8 +17,8 @@ constexpr std::array<std::string_view, 5> kTextPart = {"language_model.model.", 
                                                        "model.text_model.", "language_model.", "model."};
 // How names of its other parts begin, without these.
 constexpr std::array<std::string_view, 11> kOtherParts = {
-    "audio_tower.", "connector.",   "image_newline", "image_tower.", "mlp1.",  "mm_projector.", "multi_modal_projector.",
-    "video_tower.", "vision_model.", "vision_tower.", "visual."};
+    "audio_tower.", "connector.",             "image_newline", "image_tower.",  "mlp1.",
+    "mm_projector.", "multi_modal_projector.", "video_tower.",  "vision_model.", "vision_tower.", "visual."};
 
 constexpr std::array kFamilies = {
     WeightFamily{"arcee", kModel, bind_llama},
