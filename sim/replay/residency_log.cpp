@@ -48,6 +48,7 @@ Residency ResidencyLog::expand_layer(std::uint32_t layer) const {
   Residency one = head_;
   one.layers = 1;
   if (!head_.layer_windows.empty()) one.layer_windows = {head_.layer_windows[layer]};
+  if (!head_.layer_rows.empty()) one.layer_rows = {head_.layer_rows[layer]};
   one.cells.resize(std::size_t{head_.steps} + 1);
   expand_into(one, 0, layer);
   return one;
