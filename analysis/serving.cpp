@@ -85,7 +85,9 @@ RequestTimes Server::within(RequestTimes served, double each, double running) co
     if (served.most_tokens.value > served.token.value) served.most_tokens = scaled(served.most_tokens, less);
   }
   const double left = std::max(each - tokens * served.token.value, own + arrival().value);
-  if (left < served.first_token.value) served.first_token = scaled(served.first_token, left / served.first_token.value);
+  const Estimate& first = served.first_token;
+  served.first_token = left > first.value ? sum(first, unsure(exactly(left - first.value), kQueueSpread))
+                                          : scaled(first, left / first.value);
   return served;
 }
 

@@ -98,17 +98,20 @@ Estimate shared(Estimate sequences, std::uint64_t beams) {
   return sequences;
 }
 
-// Whether decode steps attend to all tokens of all sequences, given as prompt and decoded tokens.
+// Whether decode steps attend to all tokens of all sequences, given as prompt and decoded tokens, or to the best of all
+// that an index chooses from.
 bool attends_to_all(const ResidencySummary& summary, const ModelShape& shape, std::span<const ProjectedLengths> all) {
   double full = 0;
   for (const ProjectedLengths& sequence : all) {
-    const LayerCounts decode = full_attention_summary(shape, sequence.prompt, sequence.output).decode;
+    LayerCounts decode = full_attention_summary(shape, sequence.prompt, sequence.output).decode;
+    if (shape.index) decode.attended = decode.indexed;
     const auto others = static_cast<double>(decode.attended_other);
     full += (static_cast<double>(decode.attended) - others) / shape.kv_heads * summary.storage_heads;
     if (others > 0) full += others * other_group(shape, shape.kv_heads) / other_group(shape, summary.storage_heads);
   }
   constexpr double kRounding = 1e-6;  // of rows, which a projection has in whole numbers
-  return static_cast<double>(summary.decode.attended) >= full * (1 - kRounding);
+  const std::uint64_t attended = shape.index ? summary.decode.indexed : summary.decode.attended;
+  return static_cast<double>(attended) >= full * (1 - kRounding);
 }
 
 // A recording that the policy left whole says nothing of one that it would not.

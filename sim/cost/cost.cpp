@@ -230,17 +230,12 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
     reading_rows.spread = std::max(reading_rows.spread, 0.8 * (group - 1) / (group + 1));
   }
   rows_read += kv_share_ * engine_.cache_passes;
-  Rate attention_peak = attention_peak_;
-  if (shape_.index) {
-    reading_rows = of_chosen_rows(reading_rows, engine_.chosen_share);
-    attention_peak = of_chosen_rows(attention_peak, engine_.chosen_share);
-  }
   parts.add_roofline(CostTerm::kAttention, Limit::kKv, layers, attention_start_,
                      rows_read * (bytes(Cause::kKvRead) - static_cast<double>(traffic.index_bytes)) +
                          kv_share_ * bytes(Cause::kKvWrite) + share_ * unfused,
-                     reading_rows,
+                     of_chosen_rows(reading_rows, engine_.chosen_share),
                      head_share() * traffic[KernelFamily::kAttention].value + operations_of(layers * heads_there),
-                     attention_peak);
+                     of_chosen_rows(attention_peak_, engine_.chosen_share));
   add_index(parts, traffic, false);
   add_states(parts, traffic, false);
   // Written by attention and read by the policy.
@@ -278,8 +273,9 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
   // A policy that looks at the probabilities of a prompt has q · k computed a second time.
   const double passes = residency.needs_probabilities ? 1.5 : 1;
   const double of_heads = heads_beside_latent();
-  const bool chosen = chooses(residency.prompt);
-  const double expanded = engine_.expands_latent && !chosen ? of_heads : 1;
+  const bool chosen = chooses(residency.prefill);
+  const double operations = (chosen ? head_share() : share_ * (engine_.expands_latent ? of_heads : 1)) *
+                            traffic[KernelFamily::kAttention].value;
   // Logits and probabilities of 16 bits are each written and read once when attention is not fused.
   const double unfused = engine_.fused_attention ? 0
                                                  : 4.0 * 2 * layers * shape_.heads * static_cast<double>(tokens) *
@@ -287,8 +283,8 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
   Rate peak{attention_share * attention_peak_.value, kPrefillSpread};
   if (chosen) peak = of_chosen_rows(peak, engine_.chosen_prompt_share);
   parts.add_roofline(CostTerm::kAttention, Limit::kKv, layers, attention_start_,
-                     kv_share_ * bytes(Cause::kKvWrite) + share_ * unfused, attention_bandwidth_,
-                     (chosen ? head_share() : share_) * passes * expanded * traffic[KernelFamily::kAttention].value, peak);
+                     kv_share_ * bytes(Cause::kKvWrite) + share_ * unfused, attention_bandwidth_, passes * operations,
+                     peak);
   if (chosen) add_index(parts, traffic, true);
   add_states(parts, traffic, true);
   const double compaction = kv_share_ * bytes(Cause::kCompaction);

@@ -268,19 +268,18 @@ class CostModel {
   // cost_index.cpp: where an index chooses the tokens that queries read.
   void set_index(const Device& device);
   void add_index(Parts& parts, const StepTraffic& traffic, bool prompts) const;
-  // What attention reaches of this rate where it reads chosen rows.
-  static Rate of_chosen_rows(Rate rate, double share);
+  // What attention reaches of this rate where it reads chosen rows; elsewhere the rate itself.
+  [[nodiscard]] Rate of_chosen_rows(Rate rate, double share) const;
   // What attention computes on this device, of what all compute.
   [[nodiscard]] double head_share() const;
   // Whether queries of a prompt read the tokens that the index chose.
-  [[nodiscard]] bool chooses(std::uint32_t prompt) const {
-    return shape_.index && (prompt > shape_.index.tokens || !engine_.short_prompts_whole);
+  [[nodiscard]] bool chooses(const LayerCounts& prompt) const {
+    return shape_.index && (prompt.indexed > prompt.attended || !engine_.short_prompts_whole);
   }
   // A latent row is longer than k and v of a head: (rank + rope) + rank to (nope + rope) + v (arXiv:2405.04434, 2.1.2).
   [[nodiscard]] double heads_beside_latent() const {
-    return shape_.latent() ? static_cast<double>(shape_.latent_nope_dim + shape_.latent_rope_dim + shape_.latent_v_dim) /
-                                 (shape_.head_dim + shape_.v_head_dim)
-                           : 1;
+    const double of_heads = double{1} * shape_.latent_nope_dim + shape_.latent_rope_dim + shape_.latent_v_dim;
+    return shape_.latent() ? of_heads / (shape_.head_dim + shape_.v_head_dim) : 1;
   }
   // cost_states.cpp: of layers without a cache.
   void add_states(Parts& parts, const StepTraffic& traffic, bool prompts) const;

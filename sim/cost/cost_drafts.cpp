@@ -79,6 +79,12 @@ ResidencySummary CostModel::draft_residency(const ResidencySummary& residency) c
         nearest(s.rows_of_token(layer) * (s.window(layer) > 0 ? std::min<double>(seen, s.window(layer)) : seen));
   }
   r.prefill.written = rows_of_token(s) * r.prompt;
+  if (s.index) {  // which has layers of latent attention, all alike
+    r.decode.indexed = r.decode.attended;
+    r.prefill.indexed = r.prefill.attended;
+    r.decode.attended = std::min(r.decode.attended, u64{s.layers} * s.index.tokens);
+    r.prefill.attended = std::min(r.prefill.attended, s.layers * prefill_rows_read(r.prompt, 1, s.index.tokens));
+  }
   return r;
 }
 

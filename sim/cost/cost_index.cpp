@@ -40,7 +40,9 @@ void CostModel::add_index(Parts& parts, const StepTraffic& traffic, bool prompts
   if (prompts) parts.add(CostTerm::kAttention, Limit::kCompute, index_score_ * pairs, kIndexSpread);
 }
 
-CostModel::Rate CostModel::of_chosen_rows(Rate rate, double share) { return {share * rate.value, kChosenSpread}; }
+CostModel::Rate CostModel::of_chosen_rows(Rate rate, double share) const {
+  return shape_.index ? Rate{share * rate.value, kChosenSpread} : rate;
+}
 
 double CostModel::head_share() const {
   return shape_.index ? std::max(share_, kFewestHeads / shape_.heads) : share_;

@@ -80,7 +80,12 @@ std::string deployment_problem(const ModelShape& shape, const Deployment& deploy
   }
   if (!deployment.speculation || !deployment.speculation->draft.shape) return {};
   const Draft& draft = deployment.speculation->draft;
-  if (draft.shape->heads % deployment.tensor_parallel == 0) return {};
+  if (draft.shape->heads % deployment.tensor_parallel == 0) {
+    Deployment alone(deployment.types);
+    alone.tensor_parallel = deployment.tensor_parallel;
+    const std::string problem = deployment_problem(*draft.shape, alone);
+    return problem.empty() ? "" : fmt::format("{}, of the draft {}", problem, draft.name);
+  }
   return fmt::format("{} query heads of the draft {} cannot be spread over {} devices", draft.shape->heads, draft.name,
                      deployment.tensor_parallel);
 }
@@ -107,7 +112,9 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
     const double own = fullest_stage(static_cast<double>(all) - elsewhere);
     weights_ = Bytes(static_cast<std::uint64_t>(std::ceil(share_ * own)));
   }
-  stage_share_ = std::ceil(shape.layers / static_cast<double>(deployment.stages)) / shape.layers;
+  // The layers that hold rows come first.
+  const double of_stage = std::ceil(shape.layers / static_cast<double>(deployment.stages));
+  stage_share_ = std::min(1.0, of_stage / (shape.layers - shape.sharing_layers));
   kv_share_ = share_of_heads(shape.kv_heads, deployment.tensor_parallel);
   // Where kinds of layers are spread differently, the larger share counts for all.
   if (!shape.other.layers.empty()) {

@@ -83,7 +83,8 @@ MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t 
   const double whole = engine_.evicts_after_prompt ? held * static_cast<double>(residency.prefill.written)
                                                    : kv_share_ * static_cast<double>(residency.layer_prompt_rows);
   const double compacted = buffered ? whole * row * (engine_.prompts_together ? sequences : 1) : 0;
-  const double probabilities = sequences * share_ * shape_.heads * prompt * prompt * 2;
+  const double probabilities =
+      sequences * share_ * std::max(shape_.heads, shape_.other.heads) * prompt * prompt * 2;
   m.prefill_transient = bytes_of(compacted + engine_.probability_copies * probabilities);
   if (residency.beams > 1) m.beam_copies = bytes_of(engine_.beam_copies * static_cast<double>(m.kv_allocated.value));
   m.reserve = bytes_of(engine_.reserve_gib * kGiB + engine_.reserve_fraction * static_cast<double>(capacity_.value));

@@ -16,7 +16,8 @@ std::string index_problem(const TokenIndex& index, std::uint32_t attending, std:
   if (index.layers == 0 || index.layers > attending) {
     return fmt::format("index_layers is {}, expected 1 to the {} that attend", index.layers, attending);
   }
-  return q_rank > 0 ? "" : "an index makes its queries of the latent q, but latent_q_rank is 0";
+  if (q_rank > 1U << 20) return fmt::format("latent_q_rank is {}, expected at most {}", q_rank, 1U << 20);
+  return q_rank > 0 ? "" : "an index makes its queries of a latent q, but latent_rank or latent_q_rank is 0";
 }
 
 }  // namespace kvroof

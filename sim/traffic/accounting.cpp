@@ -27,7 +27,10 @@ Accounting account(const ModelShape& shape, TrafficTypes types, const ResidencyS
     return count * static_cast<double>(sum) / static_cast<double>(summary.decode_steps);
   };
   Accounting a;
-  a.kept_tokens = summary.resident_rows() / summary.layers / summary.storage_heads;
+  const bool alike = shape.other.layers.empty() && shape.sharing_layers == 0;
+  const double of_token = alike ? static_cast<double>(summary.layers)
+                                : static_cast<double>(rows_of_token(shape)) / shape.kv_heads;
+  a.kept_tokens = summary.resident_rows() / of_token / summary.storage_heads;
   a.kv_resident = nearest(count * summary.resident_bytes(shape, types.kv));
   const KvBytes allocated = summary.allocated_bytes(shape, types.kv, false);
   a.kv_allocated = sequences * allocated.total();

@@ -243,9 +243,10 @@ Residency without_cells(const Residency& from, const ModelShape& from_shape, con
   return out;
 }
 
-// Where an index chooses what queries read: `shown` rows compete, and at most `most` are read.
-void choose(LayerCounts& c, u64 shown, u64 most) {
-  c.indexed = shown;
+// Where an index chooses what queries read: `shown` rows of `heads` heads compete, by one key for all of them, and at
+// most `most` are read.
+void choose(LayerCounts& c, u64 shown, u64 most, u64 heads) {
+  c.indexed = shown / heads;
   c.attended = std::min(c.attended, most);
 }
 
@@ -280,14 +281,14 @@ void fill_layer(const Residency& from, std::uint32_t source, const Growth& growt
   const auto held_at = [&](std::uint32_t s) { return Held{0, u64{out.prompt} + s, heads}; };
   project_ages(out.at(0, cell), from.at(0, source), recorded_at(0), held_at(0), true);
   const auto prompt_rows = [&](std::uint32_t seen) { return u64{heads} * prefill_rows_read(out.prompt, 1, seen); };
-  if (out.index_tokens > 0) choose(out.at(0, cell), prompt_rows(window), prompt_rows(out.index_tokens));
+  if (out.index_tokens > 0) choose(out.at(0, cell), prompt_rows(window), prompt_rows(out.index_tokens), heads);
   for (std::uint32_t step = 1; step <= out.steps; ++step) {
     const std::uint32_t s = moved.recorded_step(step, out.steps);
     LayerCounts& c = out.at(step, cell);
     const double read_growth = growth.reads ? to.read_growth(from.prompt, s, step) : 0;
     c = decode_counts(from.at(s, source), from.at(s - 1, source).resident, occupancy.rows(step - 1, to),
                       occupancy.rows(step, to), read_growth, to);
-    if (out.index_tokens > 0) choose(c, c.allocated, u64{heads} * out.index_tokens);
+    if (out.index_tokens > 0) choose(c, c.allocated, u64{heads} * out.index_tokens, heads);
     c.moved = moved.at(step, occupancy, to);
     project_ages(c, from.at(s, source), recorded_at(s), held_at(step), false);
   }

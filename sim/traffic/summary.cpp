@@ -48,6 +48,7 @@ AgedRows larger(AgedRows a, const AgedRows& b) {
 
 // Likewise where rows are kept by age: room for a full residual window and for what is quantised beside it.
 AgedRows peak_aged_of_layer(const Residency& r, std::uint32_t layer) {
+  if (r.at(0, layer).written == 0) return {};  // it reads what another layer holds
   AgedRows peak = r.at(0, layer).resident_aged;
   for (std::uint32_t step = 1; step <= r.steps; ++step) {
     peak = larger(larger(peak, r.at(step, layer).attended_aged), r.at(step, layer).resident_aged);
@@ -184,6 +185,10 @@ static Residency full_attention(u64 heads, std::uint32_t window, std::uint32_t c
     c.allocated_paged = heads * in_pages(seen(tokens));
     c.written = heads;
     set_full_ages(c, heads, tokens, seen(tokens), seen(tokens - 1));
+    if (c.attended == c.resident) continue;
+    c.attended_aged = heads * kivi_rows(tokens - 1, chosen - 1);
+    c.attended_aged.keys16 += heads;
+    c.attended_aged.values16 += heads;
   }
   return layer;
 }
@@ -245,7 +250,9 @@ static StepTraffic traffic_of_all_steps(const ModelShape& shape, TrafficTypes ty
     const double growth = static_cast<double>(rows.attended) / static_cast<double>(before);
     rows.attended_other = scaled(rows.attended_other, growth);
   }
-  if (rows.attended_aged != AgedRows{}) {
+  if (rows.indexed > 0) {
+    rows.attended_aged = passed * rows.attended_aged;
+  } else if (rows.attended_aged != AgedRows{}) {
     rows.attended_aged.keys16 += more * rows.written;
     rows.attended_aged.values16 += more * rows.written;
   }
