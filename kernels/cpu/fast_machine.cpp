@@ -22,8 +22,8 @@ using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 constexpr std::size_t kLanes = HWY_LANES(float);
 
-// Four streams, asked for ahead, as products of matrices read their rows: one alone reaches two thirds of what they do on
-// some processors.
+// Four streams, asked for ahead, as products of matrices read their rows: one alone reaches two thirds of what they do
+// on some processors.
 std::uint64_t read_sum(std::span<const std::byte> buffer) {
   using Words = hn::ScalableTag<std::uint64_t>;
   const Words d;

@@ -60,12 +60,6 @@ std::string unnamed_part(const ModelShape& shape);
 const WeightFamily& weight_family(std::string_view model_type);
 
 // Every tensor of a checkpoint of this configuration, the embedding first; sizes weights.layers.
-std::vector<TensorBinding> bind_ernie4_5_moe(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_exaone(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_exaone_moe(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_granitemoe(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_hunyuan(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_hyperclovax(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_tensors(const ModelConfig& config, ModelWeights& weights);
 // The head of a model that does not take its embedding for it.
 TensorBinding bind_head(const ModelShape& shape, ModelWeights& weights);
@@ -79,6 +73,9 @@ std::vector<TensorBinding> bind_bloom(const ModelConfig& config, ModelWeights& w
 std::vector<TensorBinding> bind_cohere(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_deepseek_v2(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_deepseek_v3(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_ernie4_5_moe(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_exaone(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_exaone_moe(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_falcon(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_gemma2(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_glm(const ModelConfig& config, ModelWeights& weights);
@@ -88,8 +85,11 @@ std::vector<TensorBinding> bind_gpt2(const ModelConfig& config, ModelWeights& we
 std::vector<TensorBinding> bind_gpt_neox(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_gpt_oss(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_gptj(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_lfm2(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_granitemoe(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_granitemoehybrid(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_hunyuan(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_hyperclovax(const ModelConfig& config, ModelWeights& weights);
+std::vector<TensorBinding> bind_lfm2(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_llama(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_minimax_m2(const ModelConfig& config, ModelWeights& weights);
 std::vector<TensorBinding> bind_mixtral(const ModelConfig& config, ModelWeights& weights);

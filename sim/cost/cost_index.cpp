@@ -32,7 +32,8 @@ void CostModel::set_index(const Device& device) {
 void CostModel::add_index(Parts& parts, const StepTraffic& traffic, bool prompts) const {
   if (!shape_.index) return;
   const double pairs = traffic.index_flops.value / shape_.index.operations();
-  const double keys = prompts ? 0 : static_cast<double>(traffic.index_bytes);  // blocks of a prompt's queries share them
+  // Blocks of a prompt's queries share the keys.
+  const double keys = prompts ? 0 : static_cast<double>(traffic.index_bytes);
   parts.add_roofline(CostTerm::kAttention, Limit::kKv, kIndexKernels * shape_.index.layers,
                      {kernel_start_.value, kIndexSpread}, keys + kScoreBytes * pairs,
                      {kKeysShare * attention_bandwidth_.value, kIndexSpread}, traffic.index_flops.value, index_peak_);

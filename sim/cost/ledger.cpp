@@ -77,8 +77,8 @@ MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t 
   if (engine_.prompts_together) prefill = sequences * (prompt * live + shape_.vocab);
   m.activations = bytes_of(engine_.activation_bytes * std::max(decode, prefill));
   // A prompt lies in a buffer of its own before it is packed or, with a residual window, quantised.
-  const auto row = static_cast<double>(held_bytes(shape_, kv.by_age() ? KvType(kv.rows()) : kv, shape_.layers).total()) /
-                   shape_.layers;
+  const KvType buffer_type = kv.by_age() ? KvType(kv.rows()) : kv;
+  const double row = static_cast<double>(held_bytes(shape_, buffer_type, shape_.layers).total()) / shape_.layers;
   const bool buffered = residency.evicts || kv.by_age();
   const double whole = engine_.evicts_after_prompt ? held * static_cast<double>(residency.prefill.written)
                                                    : kv_share_ * static_cast<double>(residency.layer_prompt_rows);

@@ -13,7 +13,7 @@ std::vector<std::string> index_kinds(ConfigFields& fields) {
   const std::string_view key = fields.named({"indexer_types", "index_topk_pattern"});
   if (!fields.is_text(key)) return fields.texts(key);
   std::vector<std::string> kinds;
-  for (const char letter : fields.text(key, "")) kinds.push_back(letter == 'F' ? "full" : "shared");
+  for (const char letter : fields.text(key, "")) kinds.push_back(letter == 'F' ? "full" : letter == 'S' ? "shared" : "");
   return kinds;
 }
 
@@ -21,9 +21,10 @@ std::vector<std::string> index_kinds(ConfigFields& fields) {
 std::uint32_t index_layers(ConfigFields& fields, std::uint32_t layers) {
   const std::vector<std::string> kinds = index_kinds(fields);
   if (!kinds.empty()) {
-    if (kinds.size() != layers || kinds.front() != "full") {
-      fields.fail(fmt::format("of {} layers {} are said to choose tokens or to share the choice, expected each, and the "
-                              "first to choose",
+    const auto sharing = std::ranges::count(kinds, "shared"), all = static_cast<std::ptrdiff_t>(layers);
+    if (std::ranges::count(kinds, "full") + sharing != all || kinds.size() != layers || kinds.front() != "full") {
+      fields.fail(fmt::format("of {} layers {} are said to choose tokens or to share the choice, expected each, and "
+                              "the first to choose",
                               layers, kinds.size()));
     }
     return static_cast<std::uint32_t>(std::ranges::count(kinds, "full"));

@@ -22,7 +22,7 @@ void read_sigmoid_experts(ConfigFields& fields, ModelConfig& config);
 // How they are chosen alone.
 void read_sigmoid_routing(ConfigFields& fields, ModelConfig& config);
 
-// DeepSeek-V3 without experts but for finish_config(): latent attention and MLPs. `family` is that of its tensors' names.
+// DeepSeek-V3 without experts but for finish_config(): latent attention and MLPs. `family` names its tensors.
 ModelConfig read_latent_decoder(ConfigFields& fields, std::string_view family = "deepseek_v3");
 // A whole DeepSeek-V3, likewise: latent attention and those experts.
 ModelConfig read_deepseek_v3(ConfigFields& fields, std::string_view family = "deepseek_v3");

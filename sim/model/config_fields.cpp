@@ -86,16 +86,6 @@ void ConfigFields::forget(std::initializer_list<std::string_view> keys) {
   for (const std::string_view key : keys) json_->root.erase(std::string(key));
 }
 
-void ConfigFields::one_for_all(std::string_view key) {
-  nlohmann::json& value = json_->root[std::string(key)];
-  if (!value.is_array() || value.empty()) return;
-  for (const nlohmann::json& entry : value) {
-    if (entry != value[0]) return refuse(key, "layers of several sizes are not supported");
-  }
-  const nlohmann::json first = value[0];
-  value = first;
-}
-
 bool ConfigFields::has(std::string_view key) const { return !json_->at(key).is_null(); }
 
 bool ConfigFields::has_object(std::string_view key) const { return json_->at(key).is_object(); }

@@ -36,8 +36,6 @@ class ConfigFields {
 
   // Keys that say nothing of what is read of a family.
   void forget(std::initializer_list<std::string_view> keys);
-  // A list of numbers that are all the same is that number; others are refused.
-  void one_for_all(std::string_view key);
 
   [[nodiscard]] bool has(std::string_view key) const;
   // The one of several names for a value that is there, or the first; two that differ are refused.

@@ -15,7 +15,7 @@ Result<ModelConfig> parse_gemma3n_config(std::string_view config_json) {
                       "hidden_size_per_layer_input": 256, "final_logit_softcapping": 30.0,
                       "bos_token_id": 2, "eos_token_id": 1})");
   fields.forget({"rope_parameters", "rope_scaling"});
-  fields.one_for_all("intermediate_size");
+  fields.unify("intermediate_size");
   ModelConfig config = read_decoder(fields, {.family = "gemma3n_text", .activation = "hidden_activation"});
   ModelShape& s = config.shape;
   s.qk_norm = QkNorm::kHead;

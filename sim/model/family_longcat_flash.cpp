@@ -16,6 +16,7 @@ Result<ModelConfig> parse_longcat_flash_config(std::string_view config_json) {
                       "bos_token_id": 1, "eos_token_id": 2})");
   const std::uint32_t pairs = fields.has("num_layers") ? fields.size("num_layers", {}, kMostLayers / 2)
                                                        : fields.size("num_hidden_layers", 56U, kMostLayers) / 2;
+  if (pairs == 0) fields.fail("num_hidden_layers is 1, expected pairs of layers");
   fields.forget({"num_hidden_layers", "intermediate_size", "num_key_value_heads"});
   fields.defaults(fmt::format(R"({{"num_hidden_layers": {}, "intermediate_size": {}}})", std::max(2 * pairs, 1U),
                               fields.size("ffn_hidden_size")));

@@ -12,6 +12,7 @@ namespace {
 // Published files have the numbers of the layers with experts in one text.
 std::uint32_t count_expert_layers(ConfigFields& fields, std::uint32_t layers) {
   constexpr std::string_view kNumbers = "moe_layers_enum";
+  if (fields.is_list(kNumbers)) fields.refuse(kNumbers, "numbers of layers are expected in one text");
   if (fields.has("mlp_layer_types") || !fields.is_text(kNumbers)) {
     return count_of(read_layer_list(fields, {"mlp_layer_types", "sparse", "dense"}, layers,
                                     [](std::uint32_t layer) { return layer >= 3; }));
@@ -28,8 +29,9 @@ std::uint32_t count_expert_layers(ConfigFields& fields, std::uint32_t layers) {
 
 void read_step_attention(ConfigFields& fields, ModelShape& s) {
   s.qk_norm = QkNorm::kHead;
-  s.head_gate = fields.flag(fields.named({"use_head_wise_attn_gate", "gating"}), true);
-  if (!s.head_gate) fields.refuse("use_head_wise_attn_gate", "a model without gates of heads is not supported");
+  const std::string_view gate = fields.named({"use_head_wise_attn_gate", "gating"});
+  s.head_gate = fields.flag(gate, true);
+  if (!s.head_gate) fields.refuse(gate, "a model without gates of heads is not supported");
   const std::vector<bool> sliding = read_layer_list(fields, {"layer_types", "sliding_attention", "full_attention"},
                                                     s.layers, [](std::uint32_t) { return false; });
   if (count_of(sliding) == 0) return;

@@ -194,7 +194,8 @@ std::string layout_problem(const ModelShape& s) {
     return fmt::format("{} experts of size {}, {} a token: expected at most 65536 experts and 1 to all of them a token",
                        s.experts, s.expert_ffn, s.experts_per_token);
   }
-  if (std::string problem = index_problem(s.index, s.layers, s.latent() ? s.latent_q_rank : 0); !problem.empty()) return problem;
+  std::string of_index = index_problem(s.index, s.layers, s.latent() ? s.latent_q_rank : 0);
+  if (!of_index.empty()) return of_index;
   if (!s.latent()) return {};
   for (const std::uint32_t size : {s.latent_rank, s.latent_nope_dim, s.latent_rope_dim, s.latent_v_dim}) {
     if (size == 0 || size > 1U << 16) return fmt::format("a latent size is {}, expected 1 to 65536", size);

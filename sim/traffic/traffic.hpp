@@ -117,7 +117,8 @@ std::uint64_t widest_mlp(const ModelShape& shape);
 
 // Of a row of v beside k: 0 where v lies in k.
 inline std::uint32_t stored_v_width(const ModelShape& shape) { return shape.row_width() - shape.head_dim; }
-// One row as attention reads it: k and v of one token in one storage head. Of a type that is by_age(), once it has left the window.
+// One row as attention reads it: k and v of one token in one storage head. Of a type that is by_age(), once it has left
+// the window.
 KvBytes kv_row(const ModelShape& shape, KvType kv);
 inline std::uint64_t row_bytes(const ModelShape& shape, KvType kv) { return kv_row(shape, kv).total(); }
 // What so many rows, counted over layers, take in the cache with their keys in an index.
