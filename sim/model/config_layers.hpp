@@ -31,7 +31,7 @@ std::uint32_t count_of(const std::vector<bool>& layers);
 // Gives these layers a window, unless no sequence outgrows it.
 void set_windows(ModelShape& shape, const std::vector<bool>& sliding, std::uint32_t window);
 
-// Gives these layers heads of their own; where they are as the shape's, or all layers are such, none are other.
+// Gives these layers heads of their own, unless they are as the shape's.
 void set_other_heads(ModelShape& shape, const std::vector<bool>& which, OtherAttention heads);
 
 // The last num_kv_shared_layers have no rows of their own. Refused where no layer before them is of their kind.
