@@ -60,35 +60,33 @@ RequestTimes Server::closed_loop(std::uint32_t clients) const {
     served.first_token = sum(served.first_token, scaled(served.whole(lengths_.output), turns));
   }
   // Clients are as many as answers begin while one is waited for (Little's law). Where answers are so short that
-  // prompts are most of the work, what is left of that beside an answer's steps is spent before its first token.
+  // prompts are most of the work, what is left of that beside an answer's steps is spent before its first token; of
+  // long ones the steps may be off by more than that.
   const double each = clients * lengths_.output / closed_loop_rate(clients).value;
-  const double steps = (1 + kStepsUnsure) * (lengths_.output - 1) * served.token.value;
-  if (const double waits = each - steps - served.first_token.value; waits > 0) {
+  const double steps = (lengths_.output - 1) * served.token.value;
+  if (served.first_token.value + (1 - kStepsUnsure) * steps > each) served.token = held_up_less(served.token, running);
+  const double making = (lengths_.output - 1) * served.token.value;
+  const double first = served.first_token.value;
+  if (const double waits = each - (1 + kStepsUnsure) * making - first; waits > 0) {
     served.first_token = sum(served.first_token, unsure(exactly(waits), kQueueSpread));
+  } else if (const double left = each - (1 - kStepsUnsure) * making; left > 0 && left < first) {
+    served.first_token = scaled(served.first_token, left / first);
   }
-  return served.whole(lengths_.output).value > each ? within(served, each, running) : served;
+  if (served.most_tokens.value > served.token.value) served.most_tokens = served.token;
+  return served;
 }
 
-// A client that asks every `each` seconds is answered in no more. Where prompts are most of the work its tokens are not
-// held up by as many others as there are: prompts fall between them while they are made, not while its own is waited
-// for. With a prompt of p seconds and s steps of t, n clients ask anew in n · p + s · t; tokens that take D meet
-// (n − 1) · D / (n · p + s · t) prompts, so that D = (s − 1) · t + that many times p.
-RequestTimes Server::within(RequestTimes served, double each, double running) const {
+// Where prompts are most of the work a token is not held up by as many others' as there are: they fall between one's
+// tokens while these are made, not while one's own prompt is waited for. With a prompt of p seconds and s steps of t,
+// n clients ask anew in n · p + s · t; tokens that take D meet (n − 1) · D / (n · p + s · t) prompts, so that
+// D = (s − 1) · t + that many times p.
+Estimate Server::held_up_less(const Estimate& token, double running) const {
   const double step = cost_.step(mean_, static_cast<std::uint64_t>(in_a_pass(running))).value;
   const double own = cost_.prefill(mean_, 1).value;
   const double turn = running * lengths_.output / closed_loop_rate(static_cast<std::uint32_t>(running)).value;
   const double making = (steps_ - 1) * step * turn / (own + steps_ * step);
-  const double tokens = lengths_.output - 1.0;
-  if (tokens > 0 && making < tokens * served.token.value) {
-    const double less = making / (tokens * served.token.value);
-    served.token = scaled(served.token, less);
-    if (served.most_tokens.value > served.token.value) served.most_tokens = scaled(served.most_tokens, less);
-  }
-  const double left = std::max(each - tokens * served.token.value, own + arrival().value);
-  const Estimate& first = served.first_token;
-  served.first_token = left > first.value ? sum(first, unsure(exactly(left - first.value), kQueueSpread))
-                                          : scaled(first, left / first.value);
-  return served;
+  const double before = (lengths_.output - 1.0) * token.value;
+  return before > 0 && making < before ? scaled(token, making / before) : token;
 }
 
 // Answers end at any time, so each token has its share of the others' prompts.

@@ -59,7 +59,7 @@ class Server {
   [[nodiscard]] double in_a_pass(double running) const;
   [[nodiscard]] double prompts_ahead(double running, double busy) const;
   [[nodiscard]] RequestTimes mixed(double running) const;
-  [[nodiscard]] RequestTimes within(RequestTimes served, double each, double running) const;
+  [[nodiscard]] Estimate held_up_less(const Estimate& token, double running) const;
   [[nodiscard]] bool waves() const { return cost_.engine().prompts_first && lengths_.equal; }
   [[nodiscard]] RequestTimes in_waves(double running) const;
   [[nodiscard]] RequestTimes under_arrivals(std::uint32_t running, double arrivals) const;

@@ -20,7 +20,7 @@ Server server_of(const char* engine, std::uint32_t input, std::uint32_t output, 
 }  // namespace
 
 TEST_CASE("clients are as many as their rate of answers times the time of one, however short answers are") {
-  // Little's law, 5 % for what a mean step leaves out.
+  // Little's law, but for 5 % of an answer's steps.
   for (const char* engine : {"vllm", "sglang", "graphs"}) {
     for (const std::uint32_t output : {2U, 4U, 16U, 64U, 512U, 3U}) {
       const bool equal = output % 2 == 1 || output == 16;
@@ -29,7 +29,7 @@ TEST_CASE("clients are as many as their rate of answers times the time of one, h
         INFO(engine << ", " << output << " tokens, " << clients << " clients" << (equal ? ", all alike" : ""));
         const double answers = server.closed_loop_rate(clients).value / output;
         const double there = answers * server.closed_loop(clients).whole(output).value;
-        CHECK(there <= 1.02 * clients);
+        CHECK(there <= 1.06 * clients);
         CHECK(there >= 0.93 * clients);
       }
     }
