@@ -61,15 +61,18 @@ RequestTimes Server::closed_loop(std::uint32_t clients) const {
   }
   // Clients are as many as answers begin while one is waited for (Little's law). Where answers are so short that
   // prompts are most of the work, what is left of that beside an answer's steps is spent before its first token; of
-  // long ones the steps may be off by more than that.
+  // long ones the steps may be off by more than that. Prompts that go first wait for no others.
   const double each = clients * lengths_.output / closed_loop_rate(clients).value;
   const double steps = (lengths_.output - 1) * served.token.value;
-  if (served.first_token.value + (1 - kStepsUnsure) * steps > each) served.token = held_up_less(served.token, running);
+  const bool queued = !cost_.engine().prompts_first;
+  if (queued && served.first_token.value + (1 - kStepsUnsure) * steps > each) {
+    served.token = held_up_less(served.token, running);
+  }
   const double making = (lengths_.output - 1) * served.token.value;
   const double first = served.first_token.value;
   if (const double waits = each - (1 + kStepsUnsure) * making - first; waits > 0) {
     served.first_token = sum(served.first_token, unsure(exactly(waits), kQueueSpread));
-  } else if (const double left = each - (1 - kStepsUnsure) * making; left > 0 && left < first) {
+  } else if (const double left = each - (1 - kStepsUnsure) * making; queued && left > 0 && left < first) {
     served.first_token = scaled(served.first_token, left / first);
   }
   if (served.most_tokens.value > served.token.value) served.most_tokens = served.token;

@@ -13,7 +13,7 @@ std::vector<std::string> index_kinds(ConfigFields& fields) {
   const std::string_view key = fields.named({"indexer_types", "index_topk_pattern"});
   if (!fields.is_text(key)) return fields.texts(key);
   std::vector<std::string> kinds;
-  for (const char letter : fields.text(key, "")) kinds.push_back(letter == 'F' ? "full" : letter == 'S' ? "shared" : "");
+  for (const char c : fields.text(key, "")) kinds.push_back(c == 'F' ? "full" : c == 'S' ? "shared" : "");
   return kinds;
 }
 

@@ -21,7 +21,7 @@ Server server_of(const char* engine, std::uint32_t input, std::uint32_t output, 
 
 TEST_CASE("clients are as many as their rate of answers times the time of one, however short answers are") {
   // Little's law, but for 5 % of an answer's steps.
-  for (const char* engine : {"vllm", "sglang", "graphs"}) {
+  for (const char* engine : {"vllm", "tensorrt-llm", "graphs"}) {
     for (const std::uint32_t output : {2U, 4U, 16U, 64U, 512U, 3U}) {
       const bool equal = output % 2 == 1 || output == 16;
       const Server server = server_of(engine, 2048, output, equal);

@@ -156,7 +156,7 @@ TEST_CASE("published sizes of Gemma 3n and the other Gemma 4 are those of their 
   check_same(parsed(R"({"model_type":"gemma3n_text","num_hidden_layers":30,"num_kv_shared_layers":10,)"
                     R"("intermediate_size":[)" + repeated("8192", 30) + "]," + kBf16 + "}").shape,
              "gemma-3n-e2b");
-  CHECK(error_of(R"({"model_type":"gemma3n_text","intermediate_size":[8192,4096]})").find("layers of several sizes") !=
+  CHECK(error_of(R"({"model_type":"gemma3n_text","intermediate_size":[8192,4096]})").find("layers that differ in it") !=
         std::string::npos);
 }
 

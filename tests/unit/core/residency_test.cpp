@@ -21,10 +21,10 @@ LayerCounts counted() {
 TEST_CASE("each count of a step is added, taken away, multiplied and divided, those by age among them") {
   const LayerCounts one = counted();
   CHECK(one.attended == 1);
-  CHECK(one.page_metadata == 10);
-  CHECK(one.converted == AgedRows{19, 20, 21, 22});
+  CHECK(one.page_metadata == 12);
+  CHECK(one.converted == AgedRows{21, 22, 23, 24});
   const LayerCounts four = 4 * one;
-  CHECK(four.converted == AgedRows{76, 80, 84, 88});
+  CHECK(four.converted == AgedRows{84, 88, 92, 96});
   CHECK(four.policy_flops == PolicyFlops{4, 8, 16});
   CHECK(one + one + one + one == four);
   CHECK(sum_counts(std::array{one, one, one, one}) == four);
@@ -35,11 +35,11 @@ TEST_CASE("each count of a step is added, taken away, multiplied and divided, th
 
 TEST_CASE("a mean of counts is rounded down or to nearest, halves up") {
   const LayerCounts down = counted() / 4, nearest = nearest_mean(counted(), 4);
-  CHECK(down.moved == 0);
-  CHECK(nearest.moved == 1);  // of 3 / 4
+  CHECK(down.indexed == 0);
+  CHECK(nearest.indexed == 1);  // of 3 / 4
   CHECK(down.state_written == 2);
-  CHECK(nearest.written == 1);  // of 2 / 4
-  CHECK(down.converted == AgedRows{4, 5, 5, 5});
-  CHECK(nearest.converted == AgedRows{5, 5, 5, 6});
+  CHECK(nearest.attended_other == 1);  // of 2 / 4
+  CHECK(down.converted == AgedRows{5, 5, 5, 6});
+  CHECK(nearest.converted == AgedRows{5, 6, 6, 6});
   CHECK(nearest.policy_flops == PolicyFlops{0.25, 0.5, 1});
 }
