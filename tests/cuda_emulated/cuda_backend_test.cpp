@@ -284,13 +284,9 @@ TEST_CASE("mixtures of experts give the reference's logits, bytes and experts, f
   }
 }
 
-TEST_CASE("SparseMixer's experts give the reference's logits and bytes in a batch, where rounding decides nothing") {
-  // Elsewhere it decides which experts are chosen, and which of the others are near: weights jump there.
-  Model model = model_named("phimoe", DType::kF16);
-  model.config.options.routing.margin = 1e6F;
-  model.config.shape.experts_per_token = model.config.shape.experts;
-  check_alike(run_both(model, "h2o:budget=8", 11, 3, 1));
-  check_alike(run_both(model, "h2o:budget=8", 11, 2, 7));
+TEST_CASE("SparseMixer's experts give the reference's logits and bytes, for one token, a batch and a prompt") {
+  // Weights jump where an expert is taken before another or is near it no more: of longer prompts rounding decides some.
+  for (const std::uint32_t batch : {1U, 7U}) check_alike(run_both("phimoe", DType::kF16, "h2o:budget=4", 6, 2, batch));
 }
 
 TEST_CASE("experts with biases give the reference's logits, bytes and experts, for one token, a batch and a prompt") {
