@@ -285,7 +285,7 @@ TEST_CASE("mixtures of experts give the reference's logits, bytes and experts, f
 }
 
 TEST_CASE("SparseMixer's experts give the reference's logits and bytes, for one token, a batch and a prompt") {
-  // Weights jump where an expert is taken before another or is near it no more: of longer prompts rounding decides some.
+  // Weights jump where an expert is taken before another or is near it no more: of longer prompts rounding decides.
   for (const std::uint32_t batch : {1U, 7U}) check_alike(run_both("phimoe", DType::kF16, "h2o:budget=4", 6, 2, batch));
 }
 
