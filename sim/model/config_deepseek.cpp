@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/model/config_states.hpp"
+
 namespace kvroof {
 namespace {
 
@@ -138,6 +140,14 @@ void read_index(ConfigFields& fields, ModelConfig& config) {
   index.dim = fields.size("index_head_dim", {}, kMost);
   index.tokens = fields.size("index_topk", {}, 1U << 30);
   index.layers = index_layers(fields, config.shape.layers);
+}
+
+ModelConfig read_indexed_deepseek(ConfigFields& fields, std::string_view family) {
+  ModelConfig config = read_deepseek_v3(fields, family);
+  config.shape.dense_layers = read_dense_layers(fields, config.shape.layers, config.shape.dense_layers);
+  read_index(fields, config);
+  say_not_run(config);
+  return config;
 }
 
 }  // namespace kvroof

@@ -34,5 +34,7 @@ std::uint32_t read_dense_layers(ConfigFields& fields, std::uint32_t layers, std:
 // The index of sparse attention (DeepSeek-V3.2, arXiv:2512.02556): index_n_heads, index_head_dim, index_topk; and the
 // layers that have one (indexer_types, index_topk_pattern, index_topk_freq; arXiv:2603.12201), all where nothing says.
 void read_index(ConfigFields& fields, ModelConfig& config);
+// A DeepSeek-V3 with such an index, likewise, which the engine does not run.
+ModelConfig read_indexed_deepseek(ConfigFields& fields, std::string_view family);
 
 }  // namespace kvroof

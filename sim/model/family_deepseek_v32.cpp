@@ -1,6 +1,5 @@
 // DeepSeek-V3.2 (arXiv:2512.02556): DeepSeek-V3 whose queries read the tokens that an index chooses.
 #include "sim/model/config_deepseek.hpp"
-#include "sim/model/config_states.hpp"
 #include "sim/model/families.hpp"
 
 namespace kvroof {
@@ -14,11 +13,7 @@ Result<ModelConfig> parse_deepseek_v32_config(std::string_view config_json) {
                       "n_group": 8, "topk_group": 4, "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128,
                       "qk_rope_head_dim": 64, "v_head_dim": 128, "index_n_heads": 64, "index_head_dim": 128,
                       "index_topk": 2048, "bos_token_id": 0, "eos_token_id": 1})");
-  ModelConfig config = read_deepseek_v3(fields, "deepseek_v32");
-  config.shape.dense_layers = read_dense_layers(fields, config.shape.layers, config.shape.dense_layers);
-  read_index(fields, config);
-  say_not_run(config);
-  return finish_config(fields, std::move(config));
+  return finish_config(fields, read_indexed_deepseek(fields, "deepseek_v32"));
 }
 
 }  // namespace kvroof

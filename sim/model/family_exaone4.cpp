@@ -1,6 +1,6 @@
 // EXAONE 4: norms of the outputs of attention and MLP, and of each head of q and k. Where a model has sliding layers,
 // those that see everything know no positions.
-#include "sim/model/config_decoder.hpp"
+#include "sim/model/config_exaone.hpp"
 #include "sim/model/families.hpp"
 
 namespace kvroof {
@@ -11,12 +11,7 @@ Result<ModelConfig> parse_exaone4_config(std::string_view config_json) {
                       "eos_token_id": 2})");
   ModelConfig config = read_decoder(fields, {.family = "exaone4", .attention_bias = false});
   config.shape.qk_norm = QkNorm::kHead;
-  if (fields.has("sliding_window")) {
-    // Published files have a text ("LLLG") there, and layer_types beside it.
-    const std::uint32_t period = fields.has("layer_types") ? 1 : fields.size("sliding_window_pattern");
-    set_turned_layers(config,
-                      read_windows(fields, config, [&](std::uint32_t layer) { return (layer + 1) % period != 0; }));
-  }
+  read_exaone_windows(fields, config);
   return finish_config(fields, std::move(config));
 }
 

@@ -1,6 +1,7 @@
 // K-EXAONE: EXAONE 4's attention, whose layers that see everything know no positions, with norms of inputs, and
 // DeepSeek-V3's experts behind leading dense layers. Layers that draft tokens are no part of the model.
 #include "sim/model/config_deepseek.hpp"
+#include "sim/model/config_exaone.hpp"
 #include "sim/model/families.hpp"
 
 namespace kvroof {
@@ -18,12 +19,7 @@ Result<ModelConfig> parse_exaone_moe_config(std::string_view config_json) {
   config.shape.qk_norm = QkNorm::kHead;
   read_sigmoid_experts(fields, config);
   config.shape.dense_layers = read_dense_layers(fields, config.shape.layers, config.shape.dense_layers);
-  if (fields.has("sliding_window")) {
-    // Published files have a text ("LLLG") there, and layer_types beside it.
-    const std::uint32_t period = fields.has("layer_types") ? 1 : fields.size("sliding_window_pattern");
-    set_turned_layers(config,
-                      read_windows(fields, config, [&](std::uint32_t layer) { return (layer + 1) % period != 0; }));
-  }
+  read_exaone_windows(fields, config);
   return finish_config(fields, std::move(config));
 }
 

@@ -1,6 +1,5 @@
 // GLM-5: GLM-4.7-Flash's latent attention and experts with DeepSeek-V3.2's index, which layers may share.
 #include "sim/model/config_deepseek.hpp"
-#include "sim/model/config_states.hpp"
 #include "sim/model/families.hpp"
 
 namespace kvroof {
@@ -14,11 +13,7 @@ Result<ModelConfig> parse_glm_moe_dsa_config(std::string_view config_json) {
                       "n_group": 1, "topk_group": 1, "kv_lora_rank": 512, "q_lora_rank": 2048, "qk_nope_head_dim": 192,
                       "qk_rope_head_dim": 64, "v_head_dim": 256, "index_n_heads": 32, "index_head_dim": 128,
                       "index_topk": 2048, "bos_token_id": 0, "eos_token_id": 1})");
-  ModelConfig config = read_deepseek_v3(fields, "glm_moe_dsa");
-  config.shape.dense_layers = read_dense_layers(fields, config.shape.layers, config.shape.dense_layers);
-  read_index(fields, config);
-  say_not_run(config);
-  return finish_config(fields, std::move(config));
+  return finish_config(fields, read_indexed_deepseek(fields, "glm_moe_dsa"));
 }
 
 }  // namespace kvroof

@@ -62,6 +62,14 @@ u64 peak_of_layer(const Residency& r, std::uint32_t layer, std::uint64_t LayerCo
   return peak;
 }
 
+// What a query meets that is one of `tokens` and reads the newest `read` of them.
+AgedRows met_ages(u64 heads, u64 tokens, u64 read) {
+  AgedRows met = heads * kivi_rows(tokens - 1, read - 1);
+  met.keys16 += heads;
+  met.values16 += heads;
+  return met;
+}
+
 // Of a head that keeps the newest `held` of `tokens` tokens, and `before` one token earlier (0: a prompt).
 void set_full_ages(LayerCounts& c, u64 heads, u64 tokens, u64 held, u64 before) {
   c.resident_aged = heads * kivi_rows(tokens, held);
@@ -70,9 +78,7 @@ void set_full_ages(LayerCounts& c, u64 heads, u64 tokens, u64 held, u64 before) 
     c.converted = heads * AgedRows{held - once.keys16, once.packed_values, once.packed_keys, once.packed_values};
     return;
   }
-  c.attended_aged = heads * kivi_rows(tokens - 1, held - 1);
-  c.attended_aged.keys16 += heads;
-  c.attended_aged.values16 += heads;
+  c.attended_aged = met_ages(heads, tokens, held);
   const u64 keys = tokens % kKiviResidual == 0 ? std::min<u64>(kKiviResidual, held) : 0;
   const u64 values = held > kKiviResidual ? 1 : 0;
   c.converted = heads * AgedRows{keys, values, (keys + kKiviGroup - 1) / kKiviGroup * kKiviGroup, values};
@@ -185,10 +191,7 @@ static Residency full_attention(u64 heads, std::uint32_t window, std::uint32_t c
     c.allocated_paged = heads * in_pages(seen(tokens));
     c.written = heads;
     set_full_ages(c, heads, tokens, seen(tokens), seen(tokens - 1));
-    if (c.attended == c.resident) continue;
-    c.attended_aged = heads * kivi_rows(tokens - 1, chosen - 1);
-    c.attended_aged.keys16 += heads;
-    c.attended_aged.values16 += heads;
+    if (c.attended < c.resident) c.attended_aged = met_ages(heads, tokens, chosen);
   }
   return layer;
 }
