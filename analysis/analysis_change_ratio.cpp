@@ -19,17 +19,16 @@ void replay_change(const ReplayedTrace& replayed, AnalysisResult& result) {
     changes.clear();
     for (const HeadQuality& quality : all.front()) changes.push_back(1 / quality.recall - 1);
     std::sort(changes.begin(), changes.end());
+    // A step whose kept tokens have no attention at all changes without bound: such a quantile is none.
     const auto quantile = [&](double share) {
-      return changes[static_cast<std::size_t>(share * static_cast<double>(changes.size() - 1))];
+      const double change = changes[static_cast<std::size_t>(share * static_cast<double>(changes.size() - 1))];
+      return std::isfinite(change) ? change : std::nan("");
     };
     const auto at_most = [&](double x) {
       const auto count = std::upper_bound(changes.begin(), changes.end(), x) - changes.begin();
       return static_cast<double>(count) / static_cast<double>(changes.size());
     };
-    // A step whose kept tokens have no attention at all changes without bound.
-    const double p90 = quantile(0.9);
-    result.add(layer, head,
-               {{quantile(0.5), std::isfinite(p90) ? p90 : std::nan(""), at_most(0.1)}, {sample(ratios(), at_most)}});
+    result.add(layer, head, {{quantile(0.5), quantile(0.9), at_most(0.1)}, {sample(ratios(), at_most)}});
   };
   for_each_head_quality(replayed, points, {true, false}, visit);
 }

@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <optional>
 
+#include "sim/cost/cost.hpp"
+
 namespace kvroof {
 namespace {
 
@@ -148,7 +150,6 @@ class KindFit {
 // Products bound by arithmetic: the median share of the 16-bit peak, as matmul_fraction is that of the best shape.
 void fit_matmul(Device& device, std::span<const KernelSample> samples, KindFit& fit_of, KernelFit& result) {
   constexpr double kBound = 4;  // arithmetic takes so many times what reading does
-  constexpr double kAnyShape = 0.97;  // sim/cost/cost.cpp
   constexpr double kLeastSeconds = 50e-6;
   const double peak = device.peak(DType::kBF16).value, bandwidth = device.bandwidth().value;
   std::vector<double> shares;
@@ -156,7 +157,7 @@ void fit_matmul(Device& device, std::span<const KernelSample> samples, KindFit& 
     if (s.kind != KernelKind::kProduct || s.flops / peak < kBound * s.bytes / bandwidth) continue;
     // A small product is bound by its launch.
     if (s.flops / peak < kLeastSeconds) continue;
-    shares.push_back(s.flops / (kAnyShape * peak * s.seconds));
+    shares.push_back(s.flops / (kAnyShapeShare * peak * s.seconds));
   }
   if (shares.size() < kEnough) {
     result.no_matmul = fmt::format("{} products are bound by arithmetic for {:g} us or more, at least {} are needed",

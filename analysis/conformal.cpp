@@ -65,9 +65,17 @@ std::string prompt_metric(double tokens) {
   return tokens < kShort ? "short prompt" : "prompt";
 }
 
+namespace {
+
+bool reads_no_weights(const RowKind& kind) {
+  return kind.metric == "memory" || kind.metric == "attention" || kind.metric == "states" ||
+         kind.metric == "element-wise";
+}
+
+}  // namespace
+
 void set_weights(RowKind& kind, const ModelShape& shape, const Deployment& deployment) {
-  const bool kernel = kind.metric == "attention" || kind.metric == "states" || kind.metric == "element-wise";
-  if (kind.metric == "memory" || kernel) return;
+  if (reads_no_weights(kind)) return;
   kind.weights = deployment.weights.quantised() ? std::string(deployment.weights.name) : "16 bit";
   kind.experts = shape.experts > 0 && kind.metric != "product";
   kind.states = shape.state.layers > 0 && kind.metric != "product";
@@ -105,8 +113,7 @@ void widen(IntervalFactors& factors, const std::string& what, double wider) {
 
 // By an engine on a GPU: neither a kernel by itself nor memory.
 bool is_served(const RowKind& kind) {
-  return kind.memory != name_of(MemoryType::kDdr) && kind.metric != "memory" && kind.metric != "attention" &&
-         kind.metric != "states" && kind.metric != "element-wise" && kind.metric != "product";
+  return kind.memory != name_of(MemoryType::kDdr) && kind.metric != "product" && !reads_no_weights(kind);
 }
 
 // Widens for what none of the rows has.

@@ -23,7 +23,9 @@ struct Reach {
 struct RowKind {
   std::string memory;  // of the device: hbm, gddr
   std::string engine;  // a profile of the catalog; kernels by themselves: "kernel"
-  std::string metric;  // step, prompt, short prompt, first token, whole, saturated, memory, product, attention
+  // step, prompt, short prompt, first token, whole, saturated, memory; of kernels: product, attention, states,
+  // element-wise.
+  std::string metric;
   std::string device;  // of the catalog
   Reach reach;
   std::string weights{};  // how they are stored: 16 bit, fp8, nvfp4 …; empty: none are read

@@ -152,7 +152,7 @@ class ClosedSets {
   virtual Overlap meet(std::size_t sequence, const KeptSet& open) = 0;
 };
 
-// Of a policy that evicts: its recorded evictions.
+// Of a policy that evicts: its recorded evictions, and what a window of the layer hides, which is none of them.
 class HeldSets final : public ClosedSets {
  public:
   explicit HeldSets(const TraceReader& closed) : closed_(closed) {}
@@ -160,14 +160,16 @@ class HeldSets final : public ClosedSets {
   Overlap meet(std::size_t sequence, const KeptSet& open) override {
     enter(closed_.manifest().sequences[sequence], open.layer);
     Head& head = head_of(open.head, closed_.manifest().sequences[sequence].tokens);
+    const std::uint32_t tokens = closed_.manifest().sequences[sequence].prompt + open.step.value;
     while (head.next < head.evictions.size() && head.evictions[head.next].step <= open.step.value) {
-      const std::uint32_t position = head.evictions[head.next++].position;
-      if (position < head.gone.size()) head.gone[position] = true;
+      head.lose(head.evictions[head.next++].position);
     }
+    const std::uint32_t window = closed_.manifest().layers[open.layer.value].window;
+    if (window > 0 && tokens > window) head.hide_before(tokens - window);
     Overlap overlap;
-    for (const TokenPos position : open.positions) overlap.common += head.gone[position.value] ? 0U : 1U;
-    const std::size_t tokens = closed_.manifest().sequences[sequence].prompt + open.step.value;
-    overlap.held = tokens - std::min(tokens, head.next);
+    for (const TokenPos position : open.positions) overlap.common += head.holds(position.value) ? 1U : 0U;
+    const std::size_t shown = tokens - std::min(tokens, head.first);
+    overlap.held = shown - std::min(shown, head.gone_shown);
     return overlap;
   }
 
@@ -175,7 +177,19 @@ class HeldSets final : public ClosedSets {
   struct Head {
     std::vector<EvictionRecord> evictions;
     std::size_t next = 0;
-    std::vector<bool> gone;  // by position
+    std::vector<bool> gone;      // by position
+    std::uint32_t first = 0;     // tokens before it are hidden
+    std::size_t gone_shown = 0;  // of those that are not
+
+    void lose(std::uint32_t position) {
+      if (position >= gone.size() || gone[position]) return;
+      gone[position] = true;
+      gone_shown += position >= first ? 1U : 0U;
+    }
+    void hide_before(std::uint32_t position) {
+      for (; first < std::min<std::size_t>(position, gone.size()); ++first) gone_shown -= gone[first] ? 1U : 0U;
+    }
+    [[nodiscard]] bool holds(std::uint32_t position) const { return position >= first && !gone[position]; }
   };
 
   void enter(const TraceSequence& sequence, LayerId layer) {
@@ -190,7 +204,7 @@ class HeldSets final : public ClosedSets {
   }
 
   Head& head_of(std::uint32_t index, std::uint32_t tokens) {
-    while (heads_.size() <= index) heads_.push_back({{}, 0, std::vector<bool>(tokens)});
+    while (heads_.size() <= index) heads_.push_back({.evictions = {}, .gone = std::vector<bool>(tokens)});
     return heads_[index];
   }
 

@@ -22,8 +22,10 @@ ResidencySummary budget_summary(const ModelShape& shape, const PaperRow& row) {
   r.prefill.resident = heads * k;
   r.prefill.moved = heads * k;
   r.peak_rows = heads * (k + 1);
+  r.peak_paged_rows = heads * in_pages(k + 1);
   r.layer_prompt_rows = std::uint64_t{r.storage_heads} * row.prompt;
   r.decode.attended = r.decode.allocated = r.decode_steps * heads * (k + 1);
+  r.decode.allocated_paged = r.decode_steps * heads * in_pages(k + 1);
   r.decode.resident = r.decode_steps * heads * k;
   r.decode.state_read = r.decode.state_written = r.decode.attended * r.state_bytes_per_row;
   return r;

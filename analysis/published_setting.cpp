@@ -201,6 +201,12 @@ struct PublishedCatalog::Names {
     }
     return nullptr;
   }
+
+  // Each of these fills a part of the setting, or says why there is none.
+  std::string set_device(const PublishedRow& row, PublishedSetting& s);
+  std::string set_model(const PublishedRow& row, PublishedSetting& s);
+  std::string set_engine(const PublishedRow& row, PublishedSetting& s);
+  std::string set_deployment(const PublishedRow& row, PublishedSetting& s);
 };
 
 PublishedCatalog::PublishedCatalog(fs::path catalog) : names_(std::make_shared<Names>()) {
@@ -249,6 +255,9 @@ Result<Deployment> deployment_of(const PublishedRow& row, bool kernel) {
   return deployment;
 }
 
+// Priced by itself.
+bool is_kernel(const PublishedRow& row) { return row.level == "kernel" && row.metric != "layer_time"; }
+
 // What a field that ought to hold a count is instead.
 std::string no_count(std::string_view what, const std::string& text) {
   return text.empty() ? fmt::format("{} is not stated", what) : fmt::format("{} is no count: {}", what, text);
@@ -288,18 +297,16 @@ std::string read_lengths(const PublishedRow& row, bool kernel, PublishedSetting&
 
 }  // namespace
 
-Result<PublishedSetting> PublishedCatalog::setting(const PublishedRow& row) const {
-  PublishedSetting s;
-  const bool kernel = row.level == "kernel" && row.metric != "layer_time";
-  const bool of_part = row.metric == "layer_time" || row.metric == "kernel_time";
+std::string PublishedCatalog::Names::set_device(const PublishedRow& row, PublishedSetting& s) {
   const std::string board = one_board(row.gpu);
-  const Device* device = names_->device_called(board);
-  if (device == nullptr) return Failure{names_->no_device(board)};
+  const Device* device = device_called(board);
+  if (device == nullptr) return no_device(board);
   s.device = *device;
+  s.devices = row.gpus;
   // A board below its power limit runs slower: power falls with the cube of the clock.
   const std::size_t at = row.gpu.find('@');
   const auto watts = at == std::string::npos ? std::nullopt : published_count(std::string_view(row.gpu).substr(at));
-  if (watts && *watts == 0) return failure("a board without power: {}", row.gpu);
+  if (watts && *watts == 0) return fmt::format("a board without power: {}", row.gpu);
   if (watts && s.device.fact(DeviceField::kPowerW) && *watts < s.device.value(DeviceField::kPowerW)) {
     const double clock = std::cbrt(*watts / s.device.value(DeviceField::kPowerW));
     for (const DeviceField f : {DeviceField::kLinearFraction, DeviceField::kAttentionFraction,
@@ -307,46 +314,66 @@ Result<PublishedSetting> PublishedCatalog::setting(const PublishedRow& row) cons
       s.device.fact(f)->value *= clock;
     }
   }
+  return {};
+}
+
+std::string PublishedCatalog::Names::set_model(const PublishedRow& row, PublishedSetting& s) {
+  const bool of_part = row.metric == "layer_time" || row.metric == "kernel_time";
   if (const auto gpt = sized_gpt(row.model)) {
     s.shape = *gpt;
-  } else if (const ModelShape* model = names_->model_called(row.model)) {
-    s.shape = *model;
-  } else if (const auto part = of_part ? names_->part_of(row.model, s.shape) : std::nullopt) {
+  } else if (const ModelShape* known = model_called(row.model)) {
+    s.shape = *known;
+  } else if (const auto part = of_part ? part_of(row.model, s.shape) : std::nullopt) {
     s.part = part->op;
     s.batch = part->tokens;
-  } else if (kernel) {
-    s.shape = names_->model("llama-2-7b");  // any: kernels are priced by themselves
+  } else if (is_kernel(row)) {
+    s.shape = model("llama-2-7b");  // any: kernels are priced by themselves
   } else {
-    return failure("no such model in the catalog: {}{}", row.model,
-                   Names::nearest(model_key(row.model), names_->models));
+    return fmt::format("no such model in the catalog: {}{}", row.model, nearest(model_key(row.model), models));
   }
-  const auto deployment = deployment_of(row, kernel);
-  if (!deployment) return Failure{deployment.error()};
-  s.deployment = deployment.value();
-  const EngineProfile* engine = names_->engine(row.engine);
-  if (engine == nullptr && !kernel) return Failure{names_->no_engine(row.engine)};
-  s.engine = engine != nullptr && !kernel
-                 ? engine->of(row.engine_version, s.device.architecture, gib(s.device.usable_memory()))
-                 : find_engine_profile("graphs", names_->catalog);
+  return {};
+}
+
+std::string PublishedCatalog::Names::set_engine(const PublishedRow& row, PublishedSetting& s) {
+  const EngineProfile* known = engine(row.engine);
+  if (is_kernel(row)) {
+    s.engine = find_engine_profile("graphs", catalog);
+  } else if (known == nullptr) {
+    return no_engine(row.engine);
+  } else {
+    s.engine = known->of(row.engine_version, s.device.architecture, gib(s.device.usable_memory()));
+  }
   if (s.engine.graphs && without_graphs(row.conditions)) {
     s.engine.graphs = false;
     if (s.engine.eager_launch_us > 0) s.engine.launch_us = s.engine.eager_launch_us;
   }
+  return {};
+}
+
+std::string PublishedCatalog::Names::set_deployment(const PublishedRow& row, PublishedSetting& s) {
+  const auto deployment = deployment_of(row, is_kernel(row));
+  if (!deployment) return deployment.error();
+  s.deployment = deployment.value();
   const auto& small = s.engine.small_cache_with;
-  if (row.kv_precision.empty() && std::find(small.begin(), small.end(), s.deployment.weights.name) != small.end()) {
+  if (row.kv_precision.empty() && std::ranges::find(small, s.deployment.weights.name) != small.end()) {
     s.deployment.types.kv = DType::kI8;
   }
-  s.devices = row.gpus;
   const auto layout = layout_of(row, s.engine, s.shape.experts > 0);
-  if (!layout) return failure("no such layout over devices: {} on {}", row.parallelism, row.gpus);
+  if (!layout) return fmt::format("no such layout over devices: {} on {}", row.parallelism, row.gpus);
   s.deployment.tensor_parallel = layout->tensor;
   s.deployment.expert_parallel = layout->experts;
   s.deployment.data_parallel = layout->groups;
   s.deployment.stages = layout->stages;
   s.replicas = layout->replicas;
-  std::string problem = deployment_problem(s.shape, s.deployment);
-  if (problem.empty()) problem = read_lengths(row, kernel, s);
-  if (!problem.empty()) return Failure{problem};
+  return deployment_problem(s.shape, s.deployment);
+}
+
+Result<PublishedSetting> PublishedCatalog::setting(const PublishedRow& row) const {
+  PublishedSetting s;
+  for (const auto part : {&Names::set_device, &Names::set_model, &Names::set_engine, &Names::set_deployment}) {
+    if (std::string problem = (*names_.*part)(row, s); !problem.empty()) return Failure{std::move(problem)};
+  }
+  if (std::string problem = read_lengths(row, is_kernel(row), s); !problem.empty()) return Failure{std::move(problem)};
   if (s.batch) s.batch = (*s.batch + s.replicas - 1) / s.replicas;
   if (s.arrivals) s.arrivals = *s.arrivals / s.replicas;
   return s;

@@ -13,11 +13,19 @@ namespace {
 
 bool of_states(const PublishedRow& row) { return row.model.starts_with("state update"); }
 
+// Of a kernel by itself, by its kind of metric; empty: not known.
+std::string group_of_kernel(const PublishedRow& row, std::string_view metric) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kKernels = {
+      {{"product", "matrix product"},
+       {"attention", "decode attention"},
+       {"states", "update of states"},
+       {"element-wise", "element-wise kernel"}}};
+  const auto kernel = std::ranges::find(kKernels, metric, [](const auto& k) { return k.first; });
+  return fmt::format("{}, {}", kernel == kKernels.end() ? "kernel" : kernel->second, row.gpu);
+}
+
 std::string group_of(const PublishedRow& row) {
-  if (row.metric == "kernel_time") {
-    if (of_states(row)) return "update of states, " + row.gpu;
-    return fmt::format("{}, {}", row.model.starts_with("GEMM") ? "matrix product" : "decode attention", row.gpu);
-  }
+  if (row.metric == "kernel_time") return group_of_kernel(row, "");
   const std::string model = row.model.substr(0, row.model.find(" ("));
   std::string group = fmt::format("{} {}, {}, {}", row.engine, row.metric, model, row.gpu);
   if (row.gpus > 1) group += fmt::format(" x {}", row.gpus);
@@ -78,6 +86,7 @@ ScoredRow Scoreboard::score(const PublishedRow& row) const {
                  kind_of_metric(row, s), s.device.name,
                  {static_cast<double>(s.batch.value_or(0)), of_kernel(row, s) ? 0.0 : s.input + s.output,
                   static_cast<double>(s.devices)}};
+  if (row.metric == "kernel_time") scored.group = group_of_kernel(row, scored.kind.metric);
   scored.kind.family = architecture_family(s.device.architecture);
   set_weights(scored.kind, s.shape, s.deployment);
   if (row.value && *row.value > 0 && possible(*scored.predicted, *row.value) != *row.value) {

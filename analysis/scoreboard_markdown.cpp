@@ -19,7 +19,7 @@ constexpr std::size_t kFewFailing = 5;
 constexpr std::string_view kOthers = "others";
 
 // What the tables call the kinds of metric, in the order of the summary.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kTitles = {
+constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kTitles = {
     {{"step", "decode step"},
      {"saturated", "saturated server"},
      {"whole", "whole answers"},
@@ -29,10 +29,13 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kTitles 
      {"memory", "memory"},
      {"product", "matrix products"},
      {"attention", "decode attention"},
-     {"states", "updates of states"}}};
+     {"states", "updates of states"},
+     {"element-wise", "element-wise kernels"}}};
 
 std::string_view title_of(const RowKind& kind) {
-  return std::find_if(kTitles.begin(), kTitles.end(), [&](const auto& t) { return t.first == kind.metric; })->second;
+  const auto title = std::ranges::find(kTitles, kind.metric, [](const auto& t) { return t.first; });
+  check(title != kTitles.end(), "every kind of metric has a title");
+  return title->second;
 }
 
 std::size_t place_of(std::string_view title) {

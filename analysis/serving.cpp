@@ -48,7 +48,7 @@ Server::Server(CostModel cost, ResidencySummary mean, ResidencySummary half_writ
 
 Estimate Server::static_batch(std::uint32_t batch) const {
   const Estimate prompts = cost_.prefill(mean_, batch);
-  return lengths_.output < 2 ? prompts : sum(prompts, scaled(cost_.step(mean_, batch), steps_ - 1));
+  return lengths_.output < 2 ? prompts : sum(prompts, scaled(step_of(batch), steps_ - 1));
 }
 
 RequestTimes Server::closed_loop(std::uint32_t clients) const {
@@ -84,7 +84,7 @@ RequestTimes Server::closed_loop(std::uint32_t clients) const {
 // n clients ask anew in n · p + s · t; tokens that take D meet (n − 1) · D / (n · p + s · t) prompts, so that
 // D = (s − 1) · t + that many times p.
 Estimate Server::held_up_less(const Estimate& token, double running) const {
-  const double step = cost_.step(mean_, static_cast<std::uint64_t>(in_a_pass(running))).value;
+  const double step = step_of(running).value;
   const double own = cost_.prefill(mean_, 1).value;
   const double turn = running * lengths_.output / closed_loop_rate(static_cast<std::uint32_t>(running)).value;
   const double making = (steps_ - 1) * step * turn / (own + steps_ * step);
@@ -95,9 +95,7 @@ Estimate Server::held_up_less(const Estimate& token, double running) const {
 // Answers end at any time, so each token has its share of the others' prompts.
 RequestTimes Server::mixed(double running) const {
   const double passing = in_a_pass(running);
-  const auto step = [&](double beside) {
-    return cost_.step(mean_, static_cast<std::uint64_t>(passing), beside);
-  };
+  const auto step = [&](double beside) { return step_of(running, beside); };
   const Estimate alone = step(0);
   const double answers = cost_.engine().prompts_first ? 0 : alone.value;  // seconds of a pass beside its prompts
   const Estimate beside = beside_step(passing - 1, answers);
@@ -126,7 +124,7 @@ double Server::prompts_ahead(double running, double busy) const {
 RequestTimes Server::in_waves(double running) const {
   const double passes = std::max(1.0, running / prompts_a_pass());
   const Estimate all = prompts(running);
-  const Estimate step = cost_.step(mean_, static_cast<std::uint64_t>(in_a_pass(running)));
+  const Estimate step = step_of(running);
   const double steps = std::max(steps_ - 1, 1.0);
   RequestTimes served;
   served.first_token = scaled(all, (passes + 1) / (2 * passes));
@@ -140,7 +138,7 @@ Estimate Server::closed_loop_rate(std::uint32_t clients) const {
   const double tokens = running * lengths_.output;
   const double passing = in_a_pass(running);
   const Estimate others = waves() ? prompts(running) : scaled(beside_step(passing), steps_);
-  const Estimate step = cost_.step(mean_, static_cast<std::uint64_t>(passing));
+  const Estimate step = step_of(running);
   const Estimate busy = sum(others, scaled(step, steps_ - 1));
   // A place is empty while its client's next request is on its way, unless another one waits for it.
   return throughput(clients > running ? busy : sum(busy, arrival()), tokens);
@@ -171,8 +169,11 @@ std::optional<Estimate> Server::saturated() const {
   const auto running = static_cast<double>(batch);
   const double passing = in_a_pass(running);
   const Estimate beside = beside_step(passing);
-  const auto sequences = static_cast<std::uint64_t>(passing);
-  return throughput(sum(cost_.step(mean_, sequences, beside.value), beside), running * a_step_);
+  return throughput(sum(step_of(running, beside.value), beside), running * a_step_);
+}
+
+Estimate Server::step_of(double running, double beside) const {
+  return cost_.step(mean_, static_cast<std::uint64_t>(in_a_pass(running)), beside);
 }
 
 double Server::in_a_pass(double running) const {
@@ -225,7 +226,7 @@ Estimate Server::beside_step(double clients, double answers) const {
 RequestTimes Server::under_arrivals(std::uint32_t running, double arrivals) const {
   const Estimate prompt = cost_.prefill(mean_, 1);
   const double busy = std::min(0.9, arrivals * prompt.value);  // share of time that goes to prompts
-  const Estimate step = cost_.step(mean_, running);
+  const Estimate step = step_of(running);
   const Estimate first = sum(scaled(prompt, 1 / (1 - busy)), scaled(step, 0.5));
   const Estimate mean = scaled(step, 1 / (1 - busy));
   const Estimate token = scaled(mean, 1 / a_step_);

@@ -56,7 +56,9 @@ class Server {
   [[nodiscard]] Estimate arrival() const;
   [[nodiscard]] std::uint64_t most_at_once() const;
   [[nodiscard]] double prompts_a_pass() const;
+  // Of so many sequences, those that pass through the stages together; and the step of that pass.
   [[nodiscard]] double in_a_pass(double running) const;
+  [[nodiscard]] Estimate step_of(double running, double beside = 0) const;
   [[nodiscard]] double prompts_ahead(double running, double busy) const;
   [[nodiscard]] RequestTimes mixed(double running) const;
   [[nodiscard]] Estimate held_up_less(const Estimate& token, double running) const;

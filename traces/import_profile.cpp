@@ -23,22 +23,7 @@ void write_profile(const std::filesystem::path& out, std::string_view tool_versi
   manifest.source = "profile";
   manifest.tool_version = tool_version;
   manifest.command_line = command_line;
-  std::error_code ignored;
-  const bool existed = std::filesystem::exists(out, ignored);
-  std::optional<TraceWriter> writer(std::in_place, out, manifest);
-  try {
-    write(writer->profile());
-    writer->seal();
-  } catch (...) {
-    // The folder was empty or is our own.
-    writer.reset();
-    // What was wrong is told, not that the folder is gone as well.
-    for (std::filesystem::directory_iterator at(out, ignored), end; at != end; at.increment(ignored)) {
-      std::filesystem::remove_all(at->path(), ignored);
-    }
-    if (!existed) std::filesystem::remove(out, ignored);
-    throw;
-  }
+  write_whole_trace(out, std::move(manifest), [&](TraceWriter& writer) { write(writer.profile()); });
 }
 
 ProfileCounts import_profile(const std::filesystem::path& file, std::string_view kind, ReadProfile read,

@@ -252,18 +252,8 @@ void import_qkv(const fs::path& path, const ImportQkvOptions& options, const fs:
   if (!std::isfinite(scale) || scale <= 0) {
     throw usage_error(fmt::format("--scale is {}, expected a number above 0", *options.scale));
   }
-  TraceManifest manifest = make_manifest(sources, options, rotary_of(file, sources, options), sinks_of(file, sources));
-  std::error_code ignored;
-  const bool existed = fs::exists(out, ignored);
-  try {
-    TraceWriter writer(out, std::move(manifest));
-    Importer(file, sources, writer).run(options.prompt);
-    writer.seal();
-  } catch (...) {
-    // An import can be repeated, so that half of one is worth nothing; what was there before is not ours to remove.
-    if (!existed) fs::remove_all(out, ignored);
-    throw;
-  }
+  write_whole_trace(out, make_manifest(sources, options, rotary_of(file, sources, options), sinks_of(file, sources)),
+                    [&](TraceWriter& writer) { Importer(file, sources, writer).run(options.prompt); });
 }
 
 }  // namespace kvroof

@@ -75,14 +75,15 @@ std::string seal_to_json(const Seal& seal) {
 }
 
 void write_seal(const std::filesystem::path& trace, Seal seal) {
+  const auto open = [&](std::string_view name) { return open_file(trace / name).or_throw((trace / name).string()); };
   const auto checksum = [&](std::string_view name) {
-    const OpenFile file = open_file(trace / name).or_throw((trace / name).string());
-    seal.kernels_bytes = file.size;  // of the last one asked for
+    const OpenFile file = open(name);
     return file_xxh3(file, file.size).or_throw((trace / name).string());
   };
   seal.manifest_xxh3 = checksum(kManifestFile);
   seal.journal_xxh3 = checksum(kJournalFile);
   seal.kernels_xxh3 = checksum(kKernelsFile);
+  seal.kernels_bytes = open(kKernelsFile).size;
   write_text_file(trace / kSealFile, seal_to_json(seal));
 }
 

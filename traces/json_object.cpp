@@ -7,6 +7,7 @@
 #include <set>
 
 #include "sim/core/suggest.hpp"
+#include "sim/core/text.hpp"
 #include "traces/checksum.hpp"
 
 namespace kvroof {
@@ -75,8 +76,7 @@ struct JsonObject::Node {
 };
 
 Result<JsonObject> JsonObject::parse(std::string_view text) {
-  // The JSON library takes a zero byte for the end of its input, which would let anything follow it.
-  if (text.find('\0') != std::string_view::npos) return failure("not valid JSON: it holds a zero byte");
+  if (has_zero_byte(text)) return failure("not valid JSON: it holds a zero byte");
   auto document = std::make_shared<Document>();
   Watch watch;
   document->root = json::parse(text, std::ref(watch), false);

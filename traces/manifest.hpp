@@ -58,7 +58,7 @@ struct TraceSequence {
   std::uint32_t prompt = 0;                // prompt tokens
   std::uint32_t requested_new_tokens = 0;  // Keyformer's T
   std::uint32_t tokens = 0;                // tokens whose q, k, v are recorded (known at the seal)
-  std::string stop_reason = "unknown";     // length | end_of_text | interrupted | context | imported | unknown
+  std::string stop_reason = "unknown";     // length | end_of_text | interrupted | context | imported | failed | unknown
 };
 
 struct TraceManifest {

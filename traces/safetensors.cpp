@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "sim/core/checked.hpp"
+#include "sim/core/text.hpp"
 
 namespace kvroof {
 namespace {
@@ -224,8 +225,7 @@ Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> he
   if (head.size() < 8 + size.value()) return failure("the file ends inside the header");
   const std::string_view text(reinterpret_cast<const char*>(head.data()) + 8, static_cast<std::size_t>(size.value()));
   if (!text.starts_with('{')) return failure("the header does not start with '{{'");
-  // The JSON library takes a zero byte for the end of its input, which would let anything follow it.
-  if (text.find('\0') != std::string_view::npos) return failure("the header holds a zero byte");
+  if (has_zero_byte(text)) return failure("the header holds a zero byte");
 
   HeaderEvents events;
   if (!nlohmann::json::sax_parse(text, &events)) return Failure{events.problem};

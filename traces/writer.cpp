@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <future>
+#include <system_error>
 
 #include "sim/core/files.hpp"
 #include "traces/journal.hpp"
@@ -288,5 +289,24 @@ void TraceWriter::set_linear(std::string by) { state_->manifest.linear = std::mo
 bool TraceWriter::can_seal() const { return !state_->failed && !state_->sealed; }
 
 std::uint64_t TraceWriter::bytes_written() const { return state_->seal.bytes; }
+
+void write_whole_trace(const std::filesystem::path& out, TraceManifest manifest,
+                       const std::function<void(TraceWriter&)>& write) {
+  std::error_code ignored;
+  const bool existed = std::filesystem::exists(out, ignored);
+  std::optional<TraceWriter> writer(std::in_place, out, std::move(manifest));
+  try {
+    write(*writer);
+    writer->seal();
+  } catch (...) {
+    writer.reset();
+    // What was wrong is told, not that the folder is gone as well.
+    for (std::filesystem::directory_iterator at(out, ignored), end; at != end; at.increment(ignored)) {
+      std::filesystem::remove_all(at->path(), ignored);
+    }
+    if (!existed) std::filesystem::remove(out, ignored);
+    throw;
+  }
+}
 
 }  // namespace kvroof

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -83,5 +84,10 @@ class TraceWriter {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// Writes the trace `out` with what `write` adds, and seals it; or nothing: what it throws goes on, and a folder that was
+// there is as empty as before.
+void write_whole_trace(const std::filesystem::path& out, TraceManifest manifest,
+                       const std::function<void(TraceWriter&)>& write);
 
 }  // namespace kvroof

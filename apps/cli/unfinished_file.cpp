@@ -60,6 +60,13 @@ UnfinishedFile::UnfinishedFile(const std::filesystem::path& path) {
 
 UnfinishedFile::~UnfinishedFile() { g_file.there = 0; }
 
+UnfinishedFolder::UnfinishedFolder(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) remove_at_signals(path);
+}
+
+UnfinishedFolder::~UnfinishedFolder() { remove_at_signals({}); }
+
 void remove_at_signals(const std::filesystem::path& folder) {
   g_folder.there = 0;
   if (!folder.empty()) watch_for(g_folder, folder);

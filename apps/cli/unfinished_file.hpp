@@ -1,5 +1,5 @@
-// What is removed where a signal ends the program: a file that is written for long, under a temporary name, and a
-// folder of temporary files.
+// What is removed where a signal ends the program: a file that is written for long, under a temporary name, or a
+// folder.
 #pragma once
 
 #include <filesystem>
@@ -16,7 +16,16 @@ class UnfinishedFile {
   UnfinishedFile& operator=(const UnfinishedFile&) = delete;
 };
 
-// The same of a folder with all that is in it, from now on; an empty path: of none any more.
+// The same of a folder that this program makes, with all that is in it. One that is there already stays.
+class UnfinishedFolder {
+ public:
+  explicit UnfinishedFolder(const std::filesystem::path& path);
+  ~UnfinishedFolder();
+  UnfinishedFolder(const UnfinishedFolder&) = delete;
+  UnfinishedFolder& operator=(const UnfinishedFolder&) = delete;
+};
+
+// Likewise of a folder that was made just now, until this is called again; an empty path: of none any more.
 void remove_at_signals(const std::filesystem::path& folder);
 
 }  // namespace kvroof

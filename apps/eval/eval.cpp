@@ -3,6 +3,8 @@
 
 #include <cstdio>
 #include <memory>
+#include <set>
+#include <string>
 
 #include "apps/cli/messages.hpp"
 #include "apps/cli/output.hpp"
@@ -29,7 +31,7 @@ std::vector<EvalPoint> evaluate_all(const Arguments& arguments, const EvalReques
                                     std::vector<std::string>& notes) {
   Model model = open_model(request.model, request.weight_type);
   notes.insert(notes.end(), model.notes.begin(), model.notes.end());
-  std::string products;
+  std::set<std::string> products;
   add_token_kinds(model, request.points);
   make_host_elements(request.backend.kind, arguments, model, request.points);
   const std::uint64_t total = expected_tokens(run) * request.points.size();
@@ -39,9 +41,9 @@ std::vector<EvalPoint> evaluate_all(const Arguments& arguments, const EvalReques
     Progress progress(arguments, "evaluating " + spec.text());
     const auto backend = make_backend(request.backend, arguments, model, spec);
     points.push_back(evaluate(run, *backend, spec, [&](std::size_t tokens) { progress.at(done += tokens, total); }));
-    products = linear_note(backend->linear_facts());
+    products.insert(linear_note(backend->linear_facts()));
   }
-  notes.push_back(products);
+  notes.insert(notes.end(), products.begin(), products.end());
   return points;
 }
 

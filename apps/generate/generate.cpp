@@ -215,8 +215,7 @@ RunFacts run_facts(const Arguments& arguments, const GenerateRequest& request, c
 }
 
 // How the back end makes products, as far as it knows by now; a note is added once.
-void note_linear(RunFacts& facts, const Backend& backend) {
-  const LinearFacts linear = backend.linear_facts();
+void note_linear(RunFacts& facts, const LinearFacts& linear) {
   const std::string note = linear_note(linear);
   facts.linear = linear.by;
   const bool known = std::find(facts.notes.begin(), facts.notes.end(), note) != facts.notes.end();
@@ -332,7 +331,7 @@ int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
     return make_backend(request.backend, arguments, model, request.policy);
   };
   std::unique_ptr<Backend> backend = new_backend();
-  note_linear(facts, *backend);
+  note_linear(facts, backend->linear_facts());
   const bool json = format_of(arguments) == Format::kJson;
   LiveText live(tokenizer, !json && prompts.size() == 1 && (trace || !arguments.has("out")));
   if (trace) recorder = make_recorder(*trace, arguments, model, facts, prompts, request);
@@ -343,16 +342,18 @@ int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
   options.watcher = profile.get();
   const RecordProfile::Repeat repeat = [&](StepWatcher& watcher, const auto& attach) {
     backend.reset();  // a device need not hold two
-    backend = new_backend();
-    attach(*backend);
-    return run_session(*backend, config, prompts, repeated(options, watcher), nullptr);
+    const std::unique_ptr<Backend> again = new_backend();
+    attach(*again);
+    return run_session(*again, config, prompts, repeated(options, watcher), nullptr);
   };
+  LinearFacts linear;
   const SessionResult result =
       run_to_seal(*backend, config, prompts, options, recorder.get(), [&](const SessionResult* made) {
-        recorder->set_linear(backend->linear_facts().by);
+        linear = backend->linear_facts();
+        recorder->set_linear(linear.by);
         if (profile) profile->finish(made, recorder->profile(), repeat, arguments.quiet);
       });
-  note_linear(facts, *backend);
+  note_linear(facts, trace ? linear : backend->linear_facts());
   say_notes(facts, said, arguments.quiet);
   std::optional<ReadSpeed> speed;
   if (json || !arguments.quiet) speed = measure_read_speed(facts, result);

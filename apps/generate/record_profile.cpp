@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <exception>
 #include <functional>
 #include <set>
 
@@ -118,7 +119,7 @@ std::string RecordProfile::watch_again(RunProfile& run, const SessionResult& res
     const SessionResult again = repeat(*this, [&](Backend& backend) { run.attach(backend, counters); });
     why = run.finish();
     if (why.empty() && !same_tokens(result, again)) why = "its run made other tokens than the recorded one";
-  } catch (const Error& problem) {
+  } catch (const std::exception& problem) {  // memory and threads may be refused as well
     static_cast<void>(run.finish());
     why = fmt::format("its run failed: {}", problem.what());
   }

@@ -114,6 +114,7 @@ void export_tables(const TraceReader& trace, const fs::path& out) {
   if (fs::exists(out, error)) {
     throw usage_error(fmt::format("{} exists already", out.string())).note("choose another name, or remove it first");
   }
+  const UnfinishedFolder unfinished(out);
   if (!fs::create_directory(out, error)) cannot_write(out, error.value());
   try {
     std::ofstream file;

@@ -8,6 +8,7 @@
 #include "apps/cli/command.hpp"
 #include "apps/cli/messages.hpp"
 #include "apps/cli/output.hpp"
+#include "apps/cli/unfinished_file.hpp"
 #include "apps/cli/values.hpp"
 #include "apps/generate/spools.hpp"
 #include "kvroof_version.hpp"
@@ -83,7 +84,10 @@ int import_tensors(const Arguments& arguments, const std::filesystem::path& out)
   if (arguments.has("scale")) options.scale = number_value("scale", arguments.get<std::string>("scale"), 1e-30, 1e30);
   options.alibi = arguments.get<bool>("alibi");
   if (arguments.has("rotary")) options.rotary = rotary_value(arguments.get<std::string>("rotary"));
-  import_qkv(arguments.positional[1], options, out);
+  {
+    const UnfinishedFolder unfinished(out);
+    import_qkv(arguments.positional[1], options, out);
+  }
   const TraceReader reader = TraceReader::open(out);
   if (format_of(arguments) == Format::kJson) fmt::print("{}\n", imported_json(out, reader.manifest()).dump(2));
   if (!arguments.quiet) say("{}\n", imported_text(out, reader.manifest()));
@@ -128,8 +132,12 @@ int import_spools(const Arguments& arguments, const std::filesystem::path& out) 
 
 int import_records(const Arguments& arguments, const std::filesystem::path& out, ReadProfile read) {
   refuse_tensor_options(arguments);
-  const ProfileCounts n = import_profile(arguments.positional[1], arguments.positional[0], read, out,
-                                         std::string(kVersion), arguments.command_line);
+  const auto imported = [&] {
+    const UnfinishedFolder unfinished(out);
+    return import_profile(arguments.positional[1], arguments.positional[0], read, out, std::string(kVersion),
+                          arguments.command_line);
+  };
+  const ProfileCounts n = imported();
   if (format_of(arguments) == Format::kJson) {
     const nlohmann::ordered_json json = {{"trace", out.string()}, {"kernels", n.kernels}, {"copies", n.copies},
                                          {"fills", n.fills},      {"calls", n.calls},     {"ranges", n.ranges},

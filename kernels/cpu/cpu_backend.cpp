@@ -138,7 +138,7 @@ void CpuBackend::attend(LayerId layer, std::span<float> q, std::span<const float
     return;
   }
   state.cache = new_cache(sequence, state.policy);
-  peaks_.note(kv_usage());
+  note_prompt_usage();
   const std::size_t rows = sequence.prompt;
   const auto row = [&](auto all, std::uint32_t i) { return all.subspan(i * (all.size() / rows), all.size() / rows); };
   for (std::uint32_t i = 0; i < rows; ++i) attend_rows(i, layer, row(q, i), row(k, i), row(v, i), row(out, i));
@@ -249,7 +249,7 @@ void CpuBackend::prefill_layer(Sequence& sequence, LayerId layer, std::span<cons
                      options_.kv_type.quantised() ? layout(state.policy).row_bytes() : 0});
   }
   ops_->prefill_attend(calls, rules_[layer.value]);
-  peaks_.note(kv_usage());
+  note_prompt_usage();
   const CacheRows rows(prompt_buffer_, n, q, group);
   finish_row(sequence, layer, TokenPos(n - 1), rows, &prompt_buffer_);
 }
@@ -263,7 +263,7 @@ void CpuBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos position
   const bool packs = prompt_buffer != nullptr && state.policy.packed_prompt();
   if (packs) {
     state.cache = new_cache(sequence, state.policy);
-    peaks_.note(kv_usage());
+    note_prompt_usage();
   }
   for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
     const HeadEviction& eviction = state.policy.eviction(HeadId(h));
@@ -317,6 +317,7 @@ void CpuBackend::finish_call() {
 void CpuBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> ids, std::uint32_t requested_new_tokens,
                          std::span<float> last, const LogitsSink& all) {
   check(!ids.empty(), "a prompt has at least one token");
+  others_usage_ = kv_usage();
   active_ = {&add_sequence(sequence, static_cast<std::uint32_t>(ids.size()), requested_new_tokens)};
   note_kinds(*active_[0], ids);
   prefilling_ = true;
@@ -352,25 +353,36 @@ void CpuBackend::decode(std::span<const DecodeEntry> batch, std::span<float> log
 
 void CpuBackend::release(std::uint32_t sequence) { sequences_.erase(sequence); }
 
+KvUsage CpuBackend::usage_of(const Sequence& sequence) const {
+  KvUsage usage;
+  for (const LayerState& state : sequence.layers) {
+    if (!options_.kv_type.by_age()) {
+      usage.resident_bytes += state.policy.rows_held() * layout(state.policy).row_bytes();
+    } else {
+      for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
+        const SlotRun all{0, state.cache.capacity(HeadId(h))};
+        if (all.count > 0) usage.resident_bytes += stored_bytes(state, HeadId(h), {&all, 1});
+      }
+    }
+    usage.allocated_bytes += state.cache.allocated_bytes();
+  }
+  for (const HeldState& state : sequence.states) usage.state_bytes += state.bytes();
+  return usage;
+}
+
 KvUsage CpuBackend::kv_usage() const {
   KvUsage usage;
   usage.allocated_bytes = prompt_buffer_.allocated_bytes();
-  for (const auto& [id, sequence] : sequences_) {
-    for (const LayerState& state : sequence.layers) {
-      if (!options_.kv_type.by_age()) {
-        usage.resident_bytes += state.policy.rows_held() * layout(state.policy).row_bytes();
-      } else {
-        for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
-          const SlotRun all{0, state.cache.capacity(HeadId(h))};
-          if (all.count > 0) usage.resident_bytes += stored_bytes(state, HeadId(h), {&all, 1});
-        }
-      }
-      usage.allocated_bytes += state.cache.allocated_bytes();
-    }
-    for (const HeldState& state : sequence.states) usage.state_bytes += state.bytes();
-  }
+  for (const auto& [id, sequence] : sequences_) usage += usage_of(sequence);
   peaks_.fill(usage);
   return usage;
+}
+
+void CpuBackend::note_prompt_usage() {
+  KvUsage usage = usage_of(*active_[0]);
+  usage += others_usage_;
+  usage.allocated_bytes += prompt_buffer_.allocated_bytes();
+  peaks_.note(usage);
 }
 
 ByteCounters CpuBackend::take_counters() { return std::exchange(ops_->counters(), ByteCounters{}); }

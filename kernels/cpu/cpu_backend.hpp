@@ -56,6 +56,8 @@ class CpuBackend final : public Backend, private AttentionStage {
     std::vector<LayerState> layers;
     std::vector<HeldState> states;  // of each layer that holds one
   };
+  [[nodiscard]] KvUsage usage_of(const Sequence& sequence) const;
+  void note_prompt_usage();
 
   void attend(LayerId layer, std::span<float> q, std::span<const float> k, std::span<const float> v,
               std::span<float> out) override;
@@ -94,6 +96,7 @@ class CpuBackend final : public Backend, private AttentionStage {
   std::vector<StatePart> state_parts_;  // of one layer, for the call in progress
   KvCache prompt_buffer_;          // of the prefill in progress
   KvPeaks peaks_;
+  KvUsage others_usage_;  // of the other sequences while a prompt is computed
   std::vector<float> k_rows_, v_rows_;  // as a quantised cache gives them back
   std::vector<std::byte> q_bytes_, k_bytes_, v_bytes_;
   std::vector<AttendCall> calls_;

@@ -76,6 +76,16 @@ void Forward::rotate(LayerId layer, std::span<float> x, std::uint32_t heads, std
   if (rule.dims > 0) ops_.rotate(x, {tokens.positions, use_long_}, heads, head_dim, first, rule);
 }
 
+void Forward::scale_queries(const ForwardTokens& tokens) {
+  const QueryScale& scale = model_.config.options.query_scale;
+  if (!scale) return;
+  const std::size_t width = q_.size() / tokens.positions.size();
+  for (std::size_t t = 0; t < tokens.positions.size(); ++t) {
+    const float factor = scale.at(tokens.positions[t].value);
+    for (float& x : std::span(q_).subspan(t * width, width)) x *= factor;
+  }
+}
+
 void Forward::project_heads(LayerId layer, std::span<const float> in, const ForwardTokens& tokens) {
   const ModelShape& shape = model_.config.shape;
   const LayerWeights& w = model_.layer(layer);
@@ -104,12 +114,14 @@ void Forward::attention(LayerId layer, std::span<const float> in, const ForwardT
   ops_.counters().add(Cause::kWeights, w.sinks.bytes());  // attention reads them
   if (shape.latent()) {
     project_latent(layer, in, tokens);
+    scale_queries(tokens);
     stage.attend(layer, q_, k_, v_, attended_);
     heads_.resize(tokens.ids.size() * shape.heads * shape.latent_v_dim);
     ops_.linear_heads(attended_, w.latent.v_up, shape.heads, heads_);
     heads = heads_;
   } else {
     project_heads(layer, in, tokens);
+    scale_queries(tokens);
     stage.attend(layer, q_, k_, v_, attended_);
     if (!w.gate.empty()) {
       gate_.resize(attended_.size());

@@ -82,6 +82,7 @@ class Forward {
   void mlp(std::uint32_t block, std::span<const float> in, std::span<float> out);
   void rotate(LayerId layer, std::span<float> x, std::uint32_t heads, std::uint32_t head_dim, std::uint32_t first,
               const ForwardTokens& tokens);
+  void scale_queries(const ForwardTokens& tokens);
   // In normed_, which the next call overwrites; x itself where the family has no such norm.
   std::span<const float> normed(std::span<const float> x, const Norm& norm);
   void norm_in_place(std::span<float> x, const Norm& norm);

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/engine/random_fill.hpp"
+#include "sim/model/query_scale.hpp"
 
 namespace kvroof::cuda {
 
@@ -125,12 +126,15 @@ constexpr unsigned kMostExperts = 512;
 constexpr unsigned kFewPairs = 8;
 constexpr unsigned tile_pairs(unsigned pairs) { return pairs <= 512 ? 16 : 64; }
 
+// RouterScores of sim/model/config_json.hpp.
+enum class RouteScores : std::uint8_t { kSoftmax, kSigmoid, kSparseMixer };
+
 struct RouteArguments {
   const float* logits = nullptr;   // [tokens, experts]
   std::uint32_t tokens = 0;
   std::uint32_t experts = 0;       // ≤ kMostExperts
   std::uint32_t per_token = 0;
-  bool sigmoid = false;            // scores are sigmoids; else a softmax over all
+  RouteScores scores = RouteScores::kSoftmax;
   const float* bias = nullptr;     // [experts] added to scores for the choice alone, or null
   std::uint32_t groups = 1;
   std::uint32_t top_groups = 1;
@@ -139,7 +143,7 @@ struct RouteArguments {
   float scale = 1;
   std::uint32_t* chosen = nullptr;  // [tokens, per_token]
   float* weights = nullptr;         // [tokens, per_token]
-  float margin = 0;                 // above 0: SparseMixer (RoutingRule::margin), which ranks logits themselves
+  float margin = 0;                 // of kSparseMixer, see RoutingRule
 };
 
 struct GroupArguments {
@@ -194,6 +198,7 @@ struct PrepareArguments {
   float norm_eps = 0;
   float norm_offset = 0;
   bool norm_last = false;    // after rotation, of each head
+  QueryScale query_scale;
   bool adjacent = false;     // rotary pairs (2i, 2i + 1) instead of (i, i + pairs)
   std::uint32_t rotary_pairs = 0;
   const float* turns = nullptr;              // [tokens, pairs, 2]: cosine, sine

@@ -165,6 +165,7 @@ PrepareArguments CudaBackend::prepare_arguments(const AttentionInput& input) {
   a.clip = options.qkv_clip;
   a.norm_mode = shape().norm == NormKind::kRms ? NormMode::kRms : NormMode::kLayer;
   a.norm_offset = options.norm_offset;
+  a.query_scale = options.query_scale;
   a.adjacent = rotates && options.rotary[options.layers[input.layer.value].rotary].style == RotaryStyle::kAdjacentPairs;
   a.rotary_pairs = input.rotary_pairs;
   a.turns = input.turns;
@@ -279,7 +280,7 @@ void CudaBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos positio
   const bool packs = prompt_buffer != nullptr && state.policy.packed_prompt();
   if (packs) {
     state.cache = new_cache(sequence, state.policy);
-    peaks_.note(kv_usage());
+    note_prompt_usage();
   }
   std::vector<std::span<const SlotMove>> moves(state.policy.storage_heads());
   for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
@@ -355,20 +356,31 @@ void CudaBackend::step_by_rows(const PassTokens& tokens, const PassResult& resul
   forward_->read(result);
 }
 
+KvUsage CudaBackend::usage_of(const Sequence& sequence) const {
+  KvUsage usage;
+  for (const LayerState& state : sequence.layers) {
+    const std::uint64_t rows = state.schedule ? std::uint64_t{state.schedule->held()} * state.policy.storage_heads()
+                                              : state.policy.rows_held();
+    usage.resident_bytes += rows * row_bytes();
+    usage.allocated_bytes += state.cache.bytes();
+  }
+  usage.state_bytes = sequence.states.bytes();
+  return usage;
+}
+
 KvUsage CudaBackend::kv_usage() const {
   KvUsage usage;
   usage.allocated_bytes = prompt_buffer_.bytes();
-  for (const auto& [id, sequence] : sequences_) {
-    for (const LayerState& state : sequence.layers) {
-      const std::uint64_t rows = state.schedule ? std::uint64_t{state.schedule->held()} * state.policy.storage_heads()
-                                                : state.policy.rows_held();
-      usage.resident_bytes += rows * row_bytes();
-      usage.allocated_bytes += state.cache.bytes();
-    }
-    usage.state_bytes += sequence.states.bytes();
-  }
+  for (const auto& [id, sequence] : sequences_) usage += usage_of(sequence);
   peaks_.fill(usage);
   return usage;
+}
+
+void CudaBackend::note_prompt_usage() {
+  KvUsage usage = usage_of(*active_[0]);
+  usage += others_usage_;
+  usage.allocated_bytes += prompt_buffer_.bytes();
+  peaks_.note(usage);
 }
 
 ByteCounters CudaBackend::take_counters() { return launches_.take_counters(); }

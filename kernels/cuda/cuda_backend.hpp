@@ -73,6 +73,8 @@ class CudaBackend final : public Backend {
     std::vector<LayerState> layers;
     DeviceBuffer states;  // of layers that hold one (StatePlaces)
   };
+  [[nodiscard]] KvUsage usage_of(const Sequence& sequence) const;
+  void note_prompt_usage();
   // One query position of one sequence in an attention call.
   struct Query {
     Sequence* sequence = nullptr;
@@ -211,6 +213,7 @@ class CudaBackend final : public Backend {
   std::vector<Sequence*> active_;
   DeviceCache prompt_buffer_;
   KvPeaks peaks_;
+  KvUsage others_usage_;  // of the other sequences while a prompt is computed
   Moves moves_;
   std::vector<float> row_weights_;
   std::uint64_t chosen_bytes_ = 0;  // that choose_lowest declared, of what a policy's object counts as well

@@ -67,7 +67,7 @@ void CudaBackend::attend_prompt(const AttentionInput& input) {
     attend(input, first, queries, sees, first == 0);
     first = end;
   }
-  peaks_.note(kv_usage());
+  note_prompt_usage();
   const DeviceRows rows(stream_, format_, prompt_buffer_, n, input.queries, shape().heads, traits.tensors.queries);
   finish_row(sequence, input.layer, TokenPos(n - 1), rows, &prompt_buffer_);
   if (!device_policy_) return;
@@ -82,7 +82,7 @@ void CudaBackend::stream_prompt(const AttentionInput& input) {
   Sequence& sequence = *active_[0];
   LayerState& state = sequence.layers[input.layer.value];
   state.cache = new_cache(sequence, state.policy);
-  peaks_.note(kv_usage());
+  note_prompt_usage();
   for (std::uint32_t i = 0; i < sequence.prompt; ++i) {
     attend_step(row_of(input, i, shape()), i);
   }
@@ -305,6 +305,7 @@ void CudaBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> 
                           std::span<float> last, const LogitsSink& all) {
   check(!ids.empty(), "a prompt has at least one token");
   const auto n = static_cast<std::uint32_t>(ids.size());
+  others_usage_ = kv_usage();
   active_ = {&add_sequence(sequence, n, requested_new_tokens)};
   plan_.forget();  // buffers that it knows may grow
   launches_.set_sequence(static_cast<std::int32_t>(sequence));

@@ -28,7 +28,6 @@ constexpr unsigned kAllLanes = 0xffffffffU;
 KV_DEVICE unsigned thread_x() { return threadIdx.x; }
 KV_DEVICE unsigned block_x() { return blockIdx.x; }
 KV_DEVICE unsigned block_y() { return blockIdx.y; }
-KV_DEVICE unsigned block_z() { return blockIdx.z; }
 KV_DEVICE unsigned threads_x() { return blockDim.x; }
 KV_DEVICE unsigned blocks_x() { return gridDim.x; }
 KV_DEVICE void sync_block() { __syncthreads(); }
@@ -146,7 +145,6 @@ struct alignas(8) float2_t {
 inline unsigned thread_x() { return emulator::thread_index.x; }
 inline unsigned block_x() { return emulator::block_index.x; }
 inline unsigned block_y() { return emulator::block_index.y; }
-inline unsigned block_z() { return emulator::block_index.z; }
 inline unsigned threads_x() { return emulator::block_size.x; }
 inline unsigned blocks_x() { return emulator::grid_size.x; }
 using emulator::Place;

@@ -30,6 +30,7 @@ DeviceBuffer::DeviceBuffer(std::size_t bytes) {
   // A device that has failed refuses memory as well, and says why whatever it is asked.
   DeviceFacts facts;
   check_device(find_device(facts), "asking for device memory");
+  if (std::string_view(problem) != kNoMemory) check_device(problem, "asking for device memory");
   throw OutOfDeviceMemory(bytes, facts.free_bytes, facts.total_bytes, problem);
 }
 

@@ -10,6 +10,14 @@ std::uint32_t most_tiles(std::uint32_t pairs, std::uint32_t experts) {
   return pairs / tile_pairs(pairs) + std::min(pairs, experts);
 }
 
+RouteScores scores_of(RouterScores scores) {
+  switch (scores) {
+    case RouterScores::kSigmoid: return RouteScores::kSigmoid;
+    case RouterScores::kSparseMixer: return RouteScores::kSparseMixer;
+    default: return RouteScores::kSoftmax;
+  }
+}
+
 // Of gate, up and down of one expert, with their biases.
 std::uint64_t expert_bytes(const DeviceMlp& w) {
   std::uint64_t elements = 0;
@@ -64,10 +72,9 @@ RoutedRows DeviceForward::route(const DeviceExperts& w, const float* x, const De
     const Launch launch(launches_, {"route", layer_, Cause::kActivations, moved(Cause::kWeights, biases)});
     const RoutingRule& rule = config.options.routing;
     run_choose_experts(stream_, {router_logits_.at<float>(), tokens_, shape.experts, shape.experts_per_token,
-                                 rule.scores == RouterScores::kSigmoid, w.router_bias, rule.groups, rule.top_groups,
+                                 scores_of(rule.scores), w.router_bias, rule.groups, rule.top_groups,
                                  rule.group_best, rule.renormalise, factor * rule.scale, tables.chosen,
-                                 tables.weights,
-                                 rule.scores == RouterScores::kSparseMixer ? rule.margin : 0.0F});
+                                 tables.weights, rule.margin});
   }
   RoutedRows routed{tables.chosen, shape.experts_per_token, tables.order, tables.tiles, tables.tile_count,
                     most_tiles(pairs, shape.experts)};

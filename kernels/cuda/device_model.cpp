@@ -197,6 +197,7 @@ DeviceModel::DeviceModel(Stream& stream, const Model& model, const ElementProgre
   alibi = floats(slopes);
   check_device(synchronize(stream_), "copying weights");
   upload_.reset();
+  progress_ = nullptr;
 }
 
 }  // namespace kvroof::cuda

@@ -107,7 +107,7 @@ class DeviceModel {
   const Model& model_;
   Stored type_ = Stored::kBF16;
   std::vector<DeviceBuffer> buffers_;
-  const ElementProgress& progress_;  // only while the model is made
+  ElementProgress progress_;  // while the model is made
   UploadRing ring_;
   std::optional<WeightUpload> upload_;  // while elements come from a checkpoint
 };

@@ -41,6 +41,7 @@ std::uint64_t address(const char* text) { return reinterpret_cast<std::uintptr_t
 class EmulatedActivity final : public ActivityApi, public emulator::Watcher {
  public:
   std::string set_device_pool(std::size_t) override { return {}; }
+  std::string promise_zeroed_buffers() override { return {}; }
   void share_buffers() override {}
   std::string use_monotonic_clock() override { return {}; }
   std::string subscribe() override {

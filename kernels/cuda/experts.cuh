@@ -56,23 +56,23 @@ KV_DEVICE void close_groups(const RouteArguments& a, float* ranks, float* groups
 
 // What an expert's logit is worth: a sigmoid, a part of the softmax over all, or itself.
 struct RouterScore {
-  bool sigmoid, plain;
+  RouteScores kind;
   float highest, total;
   KV_DEVICE float of(float logit) const {
-    if (plain) return logit;
-    return sigmoid ? 1.0F / (1.0F + exp_of(-logit)) : exp_of(logit - highest) / total;
+    if (kind == RouteScores::kSparseMixer) return logit;
+    return kind == RouteScores::kSigmoid ? 1.0F / (1.0F + exp_of(-logit)) : exp_of(logit - highest) / total;
   }
 };
 
 // For one warp.
 KV_DEVICE RouterScore router_score(const RouteArguments& a, const float* logits) {
-  if (a.sigmoid || a.margin > 0) return {a.sigmoid, a.margin > 0, 0, 1};
+  if (a.scores != RouteScores::kSoftmax) return {a.scores, 0, 1};
   float highest = logits[0];
   for (unsigned i = thread_x() % 32; i < a.experts; i += 32) highest = higher_of(highest, logits[i]);
   highest = max_over(highest, 32);
   float total = 0;
   for (unsigned i = thread_x() % 32; i < a.experts; i += 32) total += exp_of(logits[i] - highest);
-  return {false, false, highest, sum_over(total, 32)};
+  return {a.scores, highest, sum_over(total, 32)};
 }
 
 // Of an expert that has been taken: its part of a softmax over itself and what is left and near it. For one warp.
@@ -105,7 +105,8 @@ KV_PLAIN_KERNEL void choose_experts(RouteArguments a) {
   float sum = 0;
   for (unsigned i = 0; i < a.per_token; ++i) {
     const unsigned expert = take_best(ranks, a.experts);
-    const float weight = a.margin > 0 ? mixed_weight(a, ranks, logits[expert]) : score.of(logits[expert]);
+    const bool mixed = a.scores == RouteScores::kSparseMixer;
+    const float weight = mixed ? mixed_weight(a, ranks, logits[expert]) : score.of(logits[expert]);
     sum += weight;
     if (lane == 0) a.chosen[token * a.per_token + i] = expert;
     if (lane == 0) a.weights[token * a.per_token + i] = weight;

@@ -13,7 +13,6 @@ namespace kvroof::cuda {
 // it takes libraries from the folder that KVROOF_EMULATED_LIBRARIES of the environment names ("": from none).
 const char* library_folder();
 
-// Where launches go. After a refusal nothing more is launched, and `problem` says why.
 // How functions that give a problem say that memory was refused.
 inline constexpr std::string_view kNoMemory = "out of memory";
 
@@ -21,6 +20,7 @@ inline constexpr std::string_view kNoMemory = "out of memory";
 // launched, and a graph has memory there.
 std::size_t launch_reserve();
 
+// Where launches go. After a refusal nothing more is launched, and `problem` says why.
 struct Stream {
   void* handle = nullptr;  // cudaStream_t
   const char* problem = nullptr;

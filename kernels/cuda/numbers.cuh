@@ -104,27 +104,6 @@ KV_DEVICE float max_over(float x, unsigned width) {
   return x;
 }
 
-// The sums of kCount values over groups of kWidth lanes: lane l of a group has that of value l mod kCount. While a lane
-// still holds several values it hands half of them on, so that kCount values cost fewer than kCount + log kWidth steps.
-template <unsigned kCount, unsigned kWidth>
-KV_DEVICE float scattered_sum(float (&values)[kCount], unsigned lane) {
-  static_assert(kCount <= kWidth && (kCount & (kCount - 1)) == 0);
-  KV_UNROLL
-  for (unsigned half = kCount / 2; half > 0; half /= 2) {
-    const bool upper = (lane & half) != 0;
-    KV_UNROLL
-    for (unsigned i = 0; i < half; ++i) {
-      const float give = upper ? values[i] : values[i + half];
-      const float keep = upper ? values[i + half] : values[i];
-      values[i] = keep + from_lane_xor(give, half);
-    }
-  }
-  float sum = values[0];
-  KV_UNROLL
-  for (unsigned mask = kCount; mask < kWidth; mask *= 2) sum += from_lane_xor(sum, mask);
-  return sum;
-}
-
 // Floats in the order of unsigned numbers.
 KV_DEVICE std::uint32_t ordered_bits(float x) {
   const std::uint32_t bits = bits_of(x);

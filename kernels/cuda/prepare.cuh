@@ -118,6 +118,13 @@ KV_DEVICE float whole_norm(const PrepareArguments& a, const HeadPart& part, cons
   return rsqrt_of(block_sum(squares, scratch) / static_cast<float>(part.heads * part.dim) + a.norm_eps);
 }
 
+// QueryScale::at() of a token.
+KV_DEVICE float query_scale(const PrepareArguments& a, unsigned token) {
+  if (a.query_scale.beta == 0) return 1;
+  const std::uint32_t lengths = a.positions[token] / a.query_scale.original;
+  return 1 + a.query_scale.beta * logf(1 + static_cast<float>(lengths));
+}
+
 // A prepared head goes where it belongs: queries rounded as the keys are, rows of k and v into their slots; for a warp.
 // `which`: 0 of q, 1 of k, 2 of v.
 template <Stored kCache>
@@ -126,8 +133,9 @@ KV_DEVICE void store_head(const PrepareArguments& a, unsigned which, const HeadP
   const unsigned lane = thread_x() % 32;
   if (which == 0) {
     float* out = a.q_out + (std::size_t{token} * part.heads + head) * (a.absorbed + part.dim);
-    for (unsigned i = lane; i < a.absorbed; i += 32) out[i] = rounded_as<kCache>(out[i]);
-    for (unsigned i = lane; i < part.dim; i += 32) out[a.absorbed + i] = rounded_as<kCache>(row[i]);
+    const float scale = query_scale(a, token);
+    for (unsigned i = lane; i < a.absorbed; i += 32) out[i] = rounded_as<kCache>(scale * out[i]);
+    for (unsigned i = lane; i < part.dim; i += 32) out[a.absorbed + i] = rounded_as<kCache>(scale * row[i]);
     return;
   }
   std::byte* record = which == 1 ? a.k_copy : a.v_copy;

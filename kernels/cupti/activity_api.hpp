@@ -36,6 +36,8 @@ class ActivityApi {
   virtual ~ActivityApi() = default;
   // Sizes of the pools that CUPTI keeps on a device; before the first context.
   virtual std::string set_device_pool(std::size_t buffers) = 0;
+  // The buffers that the recorder registers are zero, so that CUPTI need not clear them; likewise before.
+  virtual std::string promise_zeroed_buffers() = 0;
   // All threads of the program write into the same buffers, instead of each into its own; before the buffers are
   // registered. A CUPTI that does not know it goes on as it does.
   virtual void share_buffers() = 0;

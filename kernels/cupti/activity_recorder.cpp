@@ -42,6 +42,7 @@ std::string ActivityRecorder::start() {
     sink_.note("beside", "a client of CUPTI that gave no name; from when it records, nothing more is recorded here");
   } else {  // what is set for the whole process would hold for another client too
     if (why = api_.set_device_pool(options_.device_pool); !why.empty()) miss("sizes of pools", why);
+    if (why = api_.promise_zeroed_buffers(); !why.empty()) miss("buffers known to be zero", why);
     if (options_.shared_buffers) api_.share_buffers();
   }
   if (options_.monotonic_clock) {

@@ -12,6 +12,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -277,12 +278,17 @@ class SamplingProfile final : public CounterProfile {
     note_lacking(sampler_->metrics());
     begun_ns_ = now_ns(CLOCK_MONOTONIC);
     if (std::string why = sampler_->start(); !why.empty()) return why;
-    thread_ = std::thread([this] {
-      while (problem_.empty() && !ended_) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        take();
-      }
-    });
+    try {
+      thread_ = std::thread([this] {
+        while (problem_.empty() && !ended_) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(10));
+          take();
+        }
+      });
+    } catch (const std::system_error& refused) {
+      static_cast<void>(sampler_->stop());
+      return fmt::format("no thread to take samples: {}", refused.what());
+    }
     return {};
   }
   void close() override {

@@ -84,15 +84,13 @@ class LibraryActivity final : public ActivityApi {
 
   std::string set_device_pool(std::size_t buffers) override {
     std::size_t size = sizeof buffers;
-    std::uint8_t zeroed = 1;  // the recorder's buffers are zero
-    std::size_t zeroed_size = sizeof zeroed;
-    std::string why = answer(
-        cupti_.cuptiActivitySetAttribute(CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT, &size, &buffers));
-    if (why.empty()) {
-      why = answer(
-          cupti_.cuptiActivitySetAttribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &zeroed_size, &zeroed));
-    }
-    return why;
+    return answer(cupti_.cuptiActivitySetAttribute(CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT, &size, &buffers));
+  }
+
+  std::string promise_zeroed_buffers() override {
+    std::uint8_t zeroed = 1;
+    std::size_t size = sizeof zeroed;
+    return answer(cupti_.cuptiActivitySetAttribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &size, &zeroed));
   }
 
   void share_buffers() override {

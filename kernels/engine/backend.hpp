@@ -35,6 +35,14 @@ struct KvUsage {
   std::uint64_t allocated_bytes = 0;      // memory that caches and prompt buffer own
   std::uint64_t peak_bytes = 0;           // largest allocated_bytes so far
   std::uint64_t state_bytes = 0;          // memory of layers that hold a state in place of a cache, beside these
+
+  // What others hold beside this; of the largest so far nothing is known.
+  KvUsage& operator+=(const KvUsage& others) {
+    resident_bytes += others.resident_bytes;
+    allocated_bytes += others.allocated_bytes;
+    state_bytes += others.state_bytes;
+    return *this;
+  }
 };
 
 // Which kernels make products of weights with many vectors.

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "sim/core/files.hpp"
+#include "sim/core/text.hpp"
 
 namespace fs = std::filesystem;
 
@@ -25,7 +26,7 @@ bool is_plain_file_name(const std::string& name) {
 Result<WeightMap> parse_index(std::string_view text) {
   const auto watch = [](int depth, nlohmann::json::parse_event_t, nlohmann::json&) { return depth <= kIndexDepth; };
   const nlohmann::json root = nlohmann::json::parse(text, watch, false);
-  if (root.is_discarded() || !root.is_object()) return failure("not a JSON object");
+  if (has_zero_byte(text) || root.is_discarded() || !root.is_object()) return failure("not a JSON object");
   const auto map = root.find("weight_map");
   if (map == root.end() || !map->is_object() || map->empty()) return failure("weight_map is missing or empty");
   WeightMap files;

@@ -41,6 +41,7 @@ class MeteredBackend final : public Backend {
   ByteCounters take_counters() override { return inner_.take_counters(); }
   void set_recorder(Recorder* recorder) override { inner_.set_recorder(recorder); }
   void set_observer(LaunchObserver* observer) override { inner_.set_observer(observer); }
+  [[nodiscard]] LinearFacts linear_facts() const override { return inner_.linear_facts(); }
   void set_interrupt(const std::atomic<bool>* asked) override { inner_.set_interrupt(asked); }
 
  private:

@@ -13,6 +13,7 @@
 #include "kernels/engine/weight_families.hpp"
 #include "sim/core/files.hpp"
 #include "sim/core/suggest.hpp"
+#include "sim/core/text.hpp"
 
 namespace fs = std::filesystem;
 
@@ -36,7 +37,9 @@ void read_generation_config(const fs::path& folder, ModelOptions& options) {
   const std::string text = read_text_file(path, kMostConfigBytes).or_throw(path.string());
   const nlohmann::json root = nlohmann::json::parse(
       text, [](int depth, nlohmann::json::parse_event_t, nlohmann::json&) { return depth <= 2; }, false);
-  if (root.is_discarded() || !root.is_object()) throw Error(fmt::format("{}: not a JSON object", path.string()));
+  if (has_zero_byte(text) || root.is_discarded() || !root.is_object()) {
+    throw Error(fmt::format("{}: not a JSON object", path.string()));
+  }
   const auto eos = root.find("eos_token_id");
   if (eos == root.end() || eos->is_null()) return;
   const nlohmann::json list = eos->is_array() ? *eos : nlohmann::json::array({*eos});

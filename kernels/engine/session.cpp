@@ -261,15 +261,31 @@ void check_prompts(const ModelConfig& config, const std::vector<std::vector<std:
   }
 }
 
+namespace {
+
+// What a back end is given for one session, and must not know after it.
+struct Lent {
+  Lent(Backend& to, Recorder* recorder, const std::atomic<bool>* interrupted) : backend(to) {
+    backend.set_recorder(recorder);
+    backend.set_interrupt(interrupted);
+  }
+  ~Lent() {
+    backend.set_recorder(nullptr);
+    backend.set_interrupt(nullptr);
+  }
+  Lent(const Lent&) = delete;
+  Lent& operator=(const Lent&) = delete;
+  Backend& backend;
+};
+
+}  // namespace
+
 SessionResult run_session(Backend& backend, const ModelConfig& config,
                           const std::vector<std::vector<std::int64_t>>& prompts, const SessionOptions& options,
                           TraceRecorder* recorder) {
   check_prompts(config, prompts);
-  backend.set_recorder(recorder != nullptr && recorder->captures() ? recorder : nullptr);
-  backend.set_interrupt(options.interrupted);
-  SessionResult result = Run(backend, config, prompts, options, recorder).run();
-  backend.set_interrupt(nullptr);
-  return result;
+  const Lent lent(backend, recorder != nullptr && recorder->captures() ? recorder : nullptr, options.interrupted);
+  return Run(backend, config, prompts, options, recorder).run();
 }
 
 }  // namespace kvroof

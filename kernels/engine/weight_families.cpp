@@ -61,6 +61,7 @@ constexpr std::array kFamilies = {
     WeightFamily{"llama", kModel, bind_llama},
     WeightFamily{.model_type = "minimax_m2", .prefixes = kModel, .bind = bind_minimax_m2, .draft_layers = true},
     WeightFamily{"mistral", kModel, bind_llama},
+    WeightFamily{"mistral4", kModel, bind_deepseek_v2},
     WeightFamily{"mixtral", kModel, bind_mixtral},
     WeightFamily{"mpt", kTransformer, bind_mpt},
     WeightFamily{"nemotron", kModel, bind_llama},

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/tokenizer/unicode.hpp"
+#include "sim/core/text.hpp"
 
 namespace kvroof {
 
@@ -44,6 +45,7 @@ struct JsonView::Node {
 };
 
 JsonView JsonView::parse(std::string_view text) {
+  if (has_zero_byte(text)) throw Error("a zero byte is in the JSON: the file seems to be damaged");
   std::unique_ptr<const Json> document;
   try {
     document = std::make_unique<const Json>(Json::parse(text.begin(), text.end()));

@@ -111,11 +111,12 @@ bool is_replaceable(const std::filesystem::path& path) {
   return !std::filesystem::exists(status) || std::filesystem::is_regular_file(status);
 }
 
-std::string temporary_name(const std::filesystem::path& path) {
-  return is_replaceable(path) ? path.string() + ".part" : path.string();
+std::string temporary_name(const std::filesystem::path& path, std::string_view suffix) {
+  return is_replaceable(path) ? fmt::format("{}{}", path.string(), suffix) : path.string();
 }
 
-AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)), part_(temporary_name(path_)) {
+AtomicFile::AtomicFile(std::filesystem::path path, std::string_view suffix)
+    : path_(std::move(path)), part_(temporary_name(path_, suffix)) {
   descriptor_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor_ < 0) throw write_error(path_, errno);
 }

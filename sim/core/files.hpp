@@ -37,14 +37,14 @@ Result<std::string> read_input(const std::filesystem::path& path, std::uint64_t 
 bool is_replaceable(const std::filesystem::path& path);
 
 // The name to write under before a rename to `path`: `<path>.part`, or `path` itself where that is not replaceable.
-std::string temporary_name(const std::filesystem::path& path);
+std::string temporary_name(const std::filesystem::path& path, std::string_view suffix = ".part");
 
 // A file that appears under its name whole (commit, publish) or not at all; into what is not replaceable it is written
 // straight. Every failure throws Error.
 class AtomicFile {
  public:
-  // Creates `<path>.part`, replacing what an interrupted writer left there.
-  explicit AtomicFile(std::filesystem::path path);
+  // Creates `<path><suffix>`, replacing what an interrupted writer left there.
+  explicit AtomicFile(std::filesystem::path path, std::string_view suffix = ".part");
   ~AtomicFile();  // removes the temporary file unless it was committed
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;

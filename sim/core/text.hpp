@@ -34,4 +34,7 @@ std::vector<std::string_view> split(std::string_view text, char separator);
 // What a message shows of text that may be hostile: its first 40 bytes.
 std::string_view shown(std::string_view text);
 
+// The JSON library takes a zero byte for the end of its input, which would let anything follow it.
+inline bool has_zero_byte(std::string_view json) { return json.find('\0') != std::string_view::npos; }
+
 }  // namespace kvroof

@@ -56,17 +56,26 @@ void CostModel::set_links(const Device& device) {
     one_way = std::min(device.value(F::kLinkGbPerS) / 2, domain * kNetworkShare * pcie);
   }
   link_bandwidth_ = {kLinkShare * (peers ? 1 : kHostedShare) * one_way * 1e9, kLinkSpread};
-  // Stages beyond that server hand over through the card of each device.
-  const bool leaves = deployment_.devices() > domain && domain >= kLeastDomain;
-  hop_bandwidth_ = link_bandwidth_;
-  if (leaves) hop_bandwidth_.value = std::min(link_bandwidth_.value, kLinkShare * kNetworkShare * pcie * 1e9);
   const double hosted = linked ? 0 : kHostedSumUs;
-  hop_start_ = {(engine_.sum_us + hosted) * 1e-6, kLinkSpread};
+  set_hops(device, domain, hosted);
   const bool own_kernel = linked || (peers && devices <= 2);
   const double start = own_kernel ? engine_.sum_us : std::max(engine_.sum_us, kNcclSumUs);
   const double doubling = own_kernel ? engine_.sum_doubling_us : std::max(engine_.sum_doubling_us, kNcclDoublingUs);
   if (linked && engine_.second_shot_us > 0) one_shot_bandwidth_ = kOneShotShare * one_way * 1e9;
   sum_start_ = {(start + hosted + doubling * (std::log2(devices) - 1)) * 1e-6, kLinkSpread};
+}
+
+// Stages beyond the links hand over through the card of each device, or, beyond a bridge, over PCIe.
+void CostModel::set_hops(const Device& device, double domain, double hosted) {
+  hop_bandwidth_ = link_bandwidth_;
+  if (deployment_.devices() > domain) {
+    const bool leaves = domain >= kLeastDomain, peers = fact_or(device, F::kPeerAccess, 1) > 0;
+    const double share = leaves ? kNetworkShare : peers ? 1 : kHostedShare;
+    const double between = kLinkShare * share * fact_or(device, F::kPcieGbPerS, kUnknownPcie) * 1e9;
+    hop_bandwidth_.value = std::min(link_bandwidth_.value, between);
+    if (!leaves) hosted = kHostedSumUs;
+  }
+  hop_start_ = {(engine_.sum_us + hosted) * 1e-6, kLinkSpread};
 }
 
 // Two sums of the residual stream a layer over the devices that share it: a ring, or, of messages that are short enough

@@ -10,10 +10,6 @@ namespace {
 
 using F = DeviceField;
 
-// Of what the best shape reaches (matmul_fraction), what products of any shape of at least 1,024 rows and columns do:
-// tables of A100 and H100 fit 0.96 and 0.98 (half of the shapes fitted).
-constexpr double kAnyShape = 0.97;
-
 // Of the peak, what products of fewer rows than a tile reach, the tile's rows counted: 0.58 to 0.60 in bf16 and 0.53 to
 // 0.65 in fp8 (SGLang), 0.74 (Transformers), all on H20 and seen before it was chosen.
 constexpr double kTileShare = 0.62;
@@ -141,8 +137,12 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
 // short ends others than these two, as long as there are others.
 double CostModel::fullest_stage(double all) const {
   if (deployment_.stages == 1) return all;
-  const double end = deployment_.weights.head_bits / 8 * static_cast<double>(head_parameters(shape_));
-  const double layers = all - (shape_.tied_head ? 1 : 2) * end;
+  const WeightFormat& format = deployment_.weights;
+  const double head = format.head_bits / 8 * static_cast<double>(head_parameters(shape_));
+  const double embedding = (shape_.tied_head ? format.head_bits : format.embedding_bits) / 8 *
+                           static_cast<double>(embedding_parameters(shape_));
+  const bool one_for_both = shape_.tied_head && !engine_.unties_head;
+  const double layers = all - embedding - (one_for_both ? 0 : head), end = std::max(embedding, head);
   const std::uint32_t all_layers = shape_.mixers();
   const double least = all_layers / deployment_.stages, most = (all_layers - 1) / deployment_.stages + 1;
   const std::uint32_t longer = all_layers % deployment_.stages;
@@ -183,7 +183,7 @@ void CostModel::set_products(const Device& device) {
   const double dense = own_products ? device.value(*format.peak) * 1e12 : device.peak(types_.weights).value;
   const bool own_share = own_products && format.share && device.fact(*format.share);
   linear_peak_ = own_share ? rate(device, *format.share, dense)
-                           : rate(device, F::kMatmulFraction, kAnyShape * dense);
+                           : rate(device, F::kMatmulFraction, kAnyShapeShare * dense);
   if (device.fact(F::kTileRows) && !(engine_.bytes_per_clock > 0)) {
     const double rows = unpack_seconds_ > 0 ? kUnpackedTile : 1;
     tile_ = rate(device, F::kTileRows, rows * 2 / (kTileShare * dense));

@@ -47,6 +47,10 @@ KvBytes CostModel::allocated_for_tokens(const ResidencySummary& residency) const
   if (!engine_.keeps_hidden_rows || residency.evicts || shape_.layer_windows.empty()) {
     return residency.allocated_bytes(shape_, types_.kv, engine_.paged_cache);
   }
+  const u64 tokens = u64{residency.prompt} + residency.steps;
+  if (!types_.kv.by_age()) {
+    return held_bytes(shape_, types_.kv, rows_of_token(shape_) * (engine_.paged_cache ? in_pages(tokens) : tokens));
+  }
   ModelShape whole = shape_;
   whole.layer_windows.clear();
   return full_attention_summary(whole, residency.prompt, residency.steps)

@@ -21,7 +21,7 @@ enum class MemoryType : std::uint8_t { kHbm, kGddr, kDdr };
 // A prior is a judgement: no one measured this device. What is given was asked for (changed_device.hpp).
 enum class Provenance : std::uint8_t { kDatasheet, kMeasured, kPrior, kGiven };
 
-// What a device file may say; kDeviceFields gives the key, the unit and the plausible range of each.
+// What a device file may say; its table in device.cpp gives the key, the unit and the plausible range of each.
 enum class DeviceField : std::uint8_t {
   kUsableMib,        // memory that a process can allocate
   kMemoryGb,         // as marketed

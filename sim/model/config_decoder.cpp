@@ -96,6 +96,13 @@ std::vector<bool> read_windows(ConfigFields& fields, ModelConfig& config,
   return sliding;
 }
 
+void read_query_scale(ConfigFields& fields, ModelConfig& config) {
+  const std::string section = rotary_section(fields), beta = section + ".llama_4_scaling_beta";
+  if (!fields.has(beta) || fields.is_number(beta, 0)) return;
+  config.options.query_scale = {static_cast<float>(fields.positive(beta)),
+                                fields.size(section + ".original_max_position_embeddings")};
+}
+
 std::vector<bool> read_turned_layers(ConfigFields& fields, std::uint32_t layers) {
   const std::uint32_t period = fields.size("no_rope_layer_interval", 4U);
   const std::vector<std::int64_t> listed = fields.ids("no_rope_layers", {});

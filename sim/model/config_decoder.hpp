@@ -1,6 +1,7 @@
 // What the configurations of decoders that are built like LLaMA have in common; a family's file adds what is special.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <span>
 #include <string_view>
@@ -40,6 +41,11 @@ std::vector<bool> read_windows(ConfigFields& fields, ModelConfig& config,
 std::vector<bool> read_turned_layers(ConfigFields& fields, std::uint32_t layers);
 // The other layers have no rotary embedding.
 void set_turned_layers(ModelConfig& config, const std::vector<bool>& turned);
+
+// Keys of rope_parameters that are read by read_query_scale(), or repeat another one in its families.
+inline constexpr std::array<std::string_view, 2> kQueryScaleKeys = {"llama_4_scaling_beta", "max_position_embeddings"};
+// llama_4_scaling_beta and original_max_position_embeddings of the rotary embedding: how queries grow.
+void read_query_scale(ConfigFields& fields, ModelConfig& config);
 
 // Qwen's use_sliding_window, sliding_window and max_window_layers: layers from the latter on have the window.
 void read_qwen_windows(ConfigFields& fields, ModelConfig& config);

@@ -95,8 +95,12 @@ void read_sigmoid_experts(ConfigFields& fields, ModelConfig& config) {
 
 void read_sigmoid_routing(ConfigFields& fields, ModelConfig& config) {
   config.shape.router_bias = true;
+  config.options.routing.scores = RouterScores::kSigmoid;
+  read_grouped_routing(fields, config);
+}
+
+void read_grouped_routing(ConfigFields& fields, ModelConfig& config) {
   RoutingRule& routing = config.options.routing;
-  routing.scores = RouterScores::kSigmoid;
   routing.group_best = 2;
   routing.renormalise = fields.flag("norm_topk_prob", true);
   read_groups(fields, config.shape, routing);
@@ -106,11 +110,13 @@ void read_sigmoid_routing(ConfigFields& fields, ModelConfig& config) {
   }
 }
 
-ModelConfig read_latent_decoder(ConfigFields& fields, std::string_view family) {
+ModelConfig read_latent_decoder(ConfigFields& fields, std::string_view family,
+                                std::span<const std::string_view> rotary_keys) {
   const RotaryStyle rotary =
       fields.flag("rope_interleave", true) ? RotaryStyle::kAdjacentPairs : RotaryStyle::kHalfSplit;
   ModelConfig config =
-      read_decoder(fields, {.family = family, .head_dim = "qk_rope_head_dim", .rotary = rotary});
+      read_decoder(fields, {.family = family, .head_dim = "qk_rope_head_dim", .rotary = rotary,
+                            .own_rotary_keys = rotary_keys});
   read_latent(fields, config);
   return config;
 }

@@ -19,11 +19,15 @@ void read_groups(ConfigFields& fields, const ModelShape& shape, RoutingRule& rou
 // The same experts, scored by sigmoids and chosen by scores and a bias that training keeps their loads even with
 // (DeepSeek-V3, arXiv:2412.19437, section 2.1.2): scoring_func sigmoid, topk_method noaux_tc.
 void read_sigmoid_experts(ConfigFields& fields, ModelConfig& config);
-// How they are chosen alone.
+// How experts are chosen alone: of groups that their two best ones rank, with weights that sum to 1 where norm_topk_prob
+// does not say otherwise; and in that family.
+void read_grouped_routing(ConfigFields& fields, ModelConfig& config);
 void read_sigmoid_routing(ConfigFields& fields, ModelConfig& config);
 
 // DeepSeek-V3 without experts but for finish_config(): latent attention and MLPs. `family` names its tensors.
-ModelConfig read_latent_decoder(ConfigFields& fields, std::string_view family = "deepseek_v3");
+// `rotary_keys` as DecoderKeys::own_rotary_keys.
+ModelConfig read_latent_decoder(ConfigFields& fields, std::string_view family = "deepseek_v3",
+                                std::span<const std::string_view> rotary_keys = {});
 // A whole DeepSeek-V3, likewise: latent attention and those experts.
 ModelConfig read_deepseek_v3(ConfigFields& fields, std::string_view family = "deepseek_v3");
 

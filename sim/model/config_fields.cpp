@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/core/suggest.hpp"
+#include "sim/core/text.hpp"
 
 namespace kvroof {
 
@@ -61,7 +62,7 @@ ConfigFields::ConfigFields(std::string_view text) : json_(std::make_unique<Json>
   json_->root = parse_shallow(text, too_deep);
   if (too_deep) {
     fail(fmt::format("JSON nested deeper than {} levels", kDeepest));
-  } else if (json_->root.is_discarded()) {
+  } else if (json_->root.is_discarded() || has_zero_byte(text)) {
     fail("not valid JSON");
   } else if (!json_->root.is_object()) {
     fail("expected a JSON object");
@@ -83,7 +84,12 @@ void ConfigFields::defaults(std::string_view json_object) {
 }
 
 void ConfigFields::forget(std::initializer_list<std::string_view> keys) {
-  for (const std::string_view key : keys) json_->root.erase(std::string(key));
+  for (const std::string_view key : keys) {
+    const std::size_t dot = key.rfind('.');
+    nlohmann::json* object = &json_->root;
+    if (dot != std::string_view::npos) object = const_cast<nlohmann::json*>(&json_->at(key.substr(0, dot)));
+    if (object->is_object()) object->erase(std::string(key.substr(dot + 1)));
+  }
 }
 
 bool ConfigFields::has(std::string_view key) const { return !json_->at(key).is_null(); }

@@ -34,7 +34,7 @@ class ConfigFields {
   // Values of keys that are absent (not null), as a JSON object: what the family's class in transformers assumes.
   void defaults(std::string_view json_object);
 
-  // Keys that say nothing of what is read of a family.
+  // Keys that say nothing of what is read of a family; "a.b" is one of the object under a.
   void forget(std::initializer_list<std::string_view> keys);
 
   [[nodiscard]] bool has(std::string_view key) const;

@@ -76,6 +76,7 @@ constexpr std::array kFamilies = {
     ConfigFamily{"ministral", parse_mistral_config},
     ConfigFamily{"ministral3", parse_ministral3_config},
     ConfigFamily{"mistral", parse_mistral_config},
+    ConfigFamily{"mistral4", parse_mistral4_config},
     ConfigFamily{"mixtral", parse_mixtral_config},
     ConfigFamily{"mpt", parse_mpt_config},
     ConfigFamily{"nemotron", parse_nemotron_config},
@@ -110,11 +111,6 @@ static_assert(std::is_sorted(kFamilies.begin(), kFamilies.end(),
 
 float default_attention_scale(std::uint32_t head_dim) {
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
-}
-
-bool is_known_model_type(std::string_view model_type) {
-  return std::any_of(kFamilies.begin(), kFamilies.end(),
-                     [&](const ConfigFamily& family) { return family.model_type == model_type; });
 }
 
 namespace {

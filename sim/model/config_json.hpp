@@ -10,6 +10,7 @@
 #include "sim/core/error.hpp"
 #include "sim/core/ids.hpp"
 #include "sim/model/model_shape.hpp"
+#include "sim/model/query_scale.hpp"
 #include "sim/model/rotary.hpp"
 #include "sim/model/stored_format.hpp"
 
@@ -83,6 +84,7 @@ struct ModelOptions {
   StoredFormat stored;                 // as what is quantised lies in the checkpoint
   bool text_part = false;              // of a model that takes pictures or sounds as well: see config_text_part.hpp
   std::string cannot_run;              // why the engine does not run this checkpoint, or empty
+  QueryScale query_scale;              // of all layers
   float qkv_clip = 0;                  // q, k and v are clamped to ± this; 0: not
   bool norms_after_rotary = false;     // of q and k; they come before it elsewhere (Hunyuan)
   float logit_scale = 1;
@@ -111,14 +113,12 @@ struct ModelConfig {
 float default_attention_scale(std::uint32_t head_dim);
 
 // Accepts old and new key names (torch_dtype and dtype; rope_theta and rope_parameters). Refuses, naming key and value:
-// an unknown model_type (with the known ones and "did you mean"), unsupported options (rope_scaling other than null or
-// default, …), missing or impossible sizes (0, negative, above 2^24, heads not a multiple of kv_heads).
+// an unknown model_type (with the known ones and "did you mean"), unsupported options (kinds of rope_scaling that are
+// not built, …), missing or impossible sizes (0, negative, above 2^24, heads not a multiple of kv_heads).
 Result<ModelConfig> parse_config_json(std::string_view text);
 
-// Whether there is a parser for it, and so weights of this family can be run.
-bool is_known_model_type(std::string_view model_type);
-
-// One entry a family, sorted by model_type; a new family is one file and one line in config_json.cpp's table.
+// One entry a family, sorted by model_type; a new family is one file, its declaration in families.hpp and one line in
+// config_json.cpp's table.
 struct ConfigFamily {
   std::string_view model_type;
   Result<ModelConfig> (*parse)(std::string_view config_json);

@@ -46,12 +46,15 @@ std::vector<bool> read_layer_flags(ConfigFields& fields, std::string_view key, s
 std::vector<bool> read_layer_numbers(ConfigFields& fields, std::string_view key, std::uint32_t layers,
                                      const std::function<bool(std::uint32_t layer)>& fallback) {
   if (!fields.has(key)) return told_by(layers, fallback);
-  const std::vector<std::int64_t> numbers = fields.ids(key, {});
-  for (const std::int64_t number : numbers) {
-    if (number < layers) continue;
-    fields.fail(fmt::format("{} has {}, expected numbers of layers below {}", key, number, layers));
+  std::vector<bool> told(layers);
+  for (const std::int64_t number : fields.ids(key, {})) {
+    if (number < layers) {
+      told[static_cast<std::size_t>(number)] = true;
+    } else {
+      fields.fail(fmt::format("{} has {}, expected numbers of layers below {}", key, number, layers));
+    }
   }
-  return told_by(layers, [&](std::uint32_t i) { return std::ranges::find(numbers, std::int64_t{i}) != numbers.end(); });
+  return told;
 }
 
 std::uint32_t count_of(const std::vector<bool>& layers) {

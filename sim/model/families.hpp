@@ -63,6 +63,7 @@ Result<ModelConfig> parse_mimo_v2_flash_config(std::string_view config_json);
 Result<ModelConfig> parse_minimax_config(std::string_view config_json);
 Result<ModelConfig> parse_minimax_m2_config(std::string_view config_json);
 Result<ModelConfig> parse_ministral3_config(std::string_view config_json);
+Result<ModelConfig> parse_mistral4_config(std::string_view config_json);
 Result<ModelConfig> parse_mistral_config(std::string_view config_json);
 Result<ModelConfig> parse_mixtral_config(std::string_view config_json);
 Result<ModelConfig> parse_mpt_config(std::string_view config_json);

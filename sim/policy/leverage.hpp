@@ -42,7 +42,7 @@ class LeverageScores {
   std::uint64_t seed_;
   std::size_t columns_ = 0;      // of rows_
   std::vector<float> matrix_;    // Φ, [width, columns_]; empty: rows stay as they are
-  std::vector<double> mean_, centred_, solved_;
+  std::vector<double> mean_, solved_;
   std::vector<double> rows_;     // x, [rows, columns_]
   std::vector<double> factor_;   // Cholesky's, lower: [columns_, columns_]
   double flops_ = 0;

@@ -76,9 +76,7 @@ bool RowCache::start_layer(std::uint32_t sequence, LayerId number, const TraceLa
     return false;
   }
   // Two replays may make the same rows at once: each its own file, and the last stays.
-  path_ = path;
-  made_ = fmt::format("{}.{}", path.string(), getpid());
-  part_.emplace(made_);
+  part_.emplace(path, fmt::format(".{}.part", getpid()));
   hash_ = std::make_unique<Xxh3>();
   encoder_.start_layer(layer.query_heads, tokens);
   peaks_.assign(std::size_t{tokens} * layer.query_heads * kPeakColumns, 0.0F);
@@ -181,7 +179,6 @@ void RowCache::finish_layer() {
   part_->write(checksum_bytes(hash_->digest()));
   part_->commit();
   part_.reset();
-  std::filesystem::rename(made_, path_);
 }
 
 }  // namespace kvroof

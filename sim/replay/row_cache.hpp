@@ -62,8 +62,7 @@ class RowCache {
   const TraceLayer* layer_ = nullptr;
   std::uint32_t tokens_ = 0;
   std::optional<SafetensorsFile> file_;  // that is read
-  std::filesystem::path path_, made_;    // that is made, the latter under a name of this process
-  std::optional<AtomicFile> part_;
+  std::optional<AtomicFile> part_;       // that is made
   std::unique_ptr<Xxh3> hash_;
   RowEncoder encoder_;
   std::vector<float> peaks_;          // [tokens, heads, kPeakColumns]

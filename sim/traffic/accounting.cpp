@@ -1,5 +1,7 @@
 #include "sim/traffic/accounting.hpp"
 
+#include <algorithm>
+
 namespace kvroof {
 namespace {
 
@@ -11,10 +13,8 @@ void add_prompts(Accounting& a, const ModelShape& shape, TrafficTypes types, con
   a.prompt_policy_flops = sequences * prompt.policy_flops;
   a.fused_prompt = !summary.needs_probabilities;
   if (a.fused_prompt) return;
-  const double group = static_cast<double>(shape.heads) / summary.storage_heads;
-  const double probabilities = sequences * static_cast<double>(prompt.attended) * group;
-  a.second_pass_flops = probabilities * 2 * shape.head_dim;
-  a.probability_bytes = nearest(4 * sequences * shape.heads * summary.prompt_pairs());
+  a.second_pass_flops = sequences * query_rows(shape, prompt, summary.storage_heads) * 2 * shape.head_dim;
+  a.probability_bytes = nearest(4 * sequences * std::max(shape.heads, shape.other.heads) * summary.prompt_pairs());
 }
 
 }  // namespace

@@ -28,8 +28,8 @@ struct ResidencySummary {
   // Tokens of a sequence in a mean decode step, the new one included; 0: the middle of prompt and steps.
   double context = 0;
   double prompt_squares = 0;            // mean of the squares of the prompts' tokens; 0: that of `prompt`
-  AgedRows peak_aged;                   // the same by age, each part at its largest
   std::uint64_t peak_rows = 0;          // rows, over all layers, that must be allocated while decoding, a sequence
+  AgedRows peak_aged;                   // the same by age, each part at its largest
   std::uint64_t peak_paged_rows = 0;    // likewise in whole pages of one head
   std::uint64_t peak_page_metadata = 0;  // elements, likewise
   std::uint64_t layer_prompt_rows = 0;  // rows of the prompt in the layer that has most: the prefill transient

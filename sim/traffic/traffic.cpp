@@ -212,14 +212,9 @@ double linear_flops(const ModelShape& s, const StepWork& work) {
   return 2 * (products(work.tokens, token_elements(s)) + products(work.logit_tokens, logit_elements(s)));
 }
 
-// Every query head of the group that shares a storage head multiplies the row's k and adds its v.
+// Each multiplies the row's k and adds its v.
 double attention_flops(const ModelShape& s, const StepWork& work) {
-  if (work.storage_heads == 0) return 0;
-  const u64 others = work.rows.attended_other;
-  const double group = static_cast<double>(s.heads) / work.storage_heads;
-  double queries = static_cast<double>(work.rows.attended - others) * group;
-  if (others > 0) queries += static_cast<double>(others) * other_group(s, work.storage_heads);
-  return 2.0 * queries * (s.head_dim + s.v_head_dim);
+  return work.storage_heads == 0 ? 0 : 2.0 * query_rows(s, work.rows, work.storage_heads) * (s.head_dim + s.v_head_dim);
 }
 
 void add_cache_bytes(StepTraffic& t, const ModelShape& s, KvType kv, const StepWork& work) {
@@ -260,6 +255,13 @@ KvBytes resident_bytes(const ModelShape& s, KvType kv, const LayerCounts& rows) 
 
 double other_group(const ModelShape& s, std::uint32_t storage_heads) {
   return storage_heads == s.kv_heads ? static_cast<double>(s.other.heads) / s.other.kv_heads : 1;
+}
+
+double query_rows(const ModelShape& s, const LayerCounts& rows, std::uint32_t storage_heads) {
+  const u64 others = rows.attended_other;
+  const double group = static_cast<double>(s.heads) / storage_heads;
+  const double queries = static_cast<double>(rows.attended - others) * group;
+  return others == 0 ? queries : queries + static_cast<double>(others) * other_group(s, storage_heads);
 }
 
 double expected_experts(const ModelShape& s, std::uint64_t tokens) {

@@ -112,6 +112,9 @@ double expected_experts(const ModelShape& shape, std::uint64_t tokens);
 // Query heads that share a storage head of a layer of other heads (ModelShape::other).
 double other_group(const ModelShape& shape, std::uint32_t storage_heads);
 
+// Rows attended, counted for each query head that meets them: those of the group that shares a storage head.
+double query_rows(const ModelShape& shape, const LayerCounts& rows, std::uint32_t storage_heads);
+
 // Hidden elements of the MLP that one token passes: those of its experts together, or of a dense layer.
 std::uint64_t widest_mlp(const ModelShape& shape);
 

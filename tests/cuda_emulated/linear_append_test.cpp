@@ -17,6 +17,8 @@ struct Case {
   Stored weights = Stored::kBF16, cache = Stored::kF16;
   HeadNorm norm = HeadNorm::kNone;
   float clip = 0;
+  bool norm_last = false;
+  kvroof::QueryScale query_scale = {};
   std::uint32_t parts = 1;  // of the columns
   unsigned multiprocessors = 0;  // of a device with room for two blocks on each; 0: any number
 };
@@ -74,6 +76,8 @@ class Outcome {
     p.clip = c.clip;
     p.norm = c.norm;
     p.norm_eps = 1e-5F;
+    p.norm_last = c.norm_last;
+    p.query_scale = c.query_scale;
     p.rotary_pairs = c.dim / 2;
     p.turns = turns.data();
     p.positions = query_positions.data();
@@ -142,6 +146,7 @@ TEST_CASE("the heads of q, k and v made and appended by one launch are those of 
   }
   check_alike({.tokens = 4, .heads = 3, .kv_heads = 1, .dim = 40, .value_dim = 24, .copies = 3, .clip = 2.5F});
   check_alike({.tokens = 3, .kv_heads = 4, .dim = 128, .value_dim = 128, .norm = HeadNorm::kHead});
+  check_alike({.tokens = 3, .norm = HeadNorm::kHead, .norm_last = true, .query_scale = {0.3F, 24}});
 }
 
 TEST_CASE("blocks that make several rounds of rows append the heads that end within them, bit for bit") {

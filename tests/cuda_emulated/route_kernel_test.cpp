@@ -31,7 +31,8 @@ void check_choice(const RoutingRule& rule, float bias_deviation) {
   a.tokens = kTokens;
   a.experts = kExperts;
   a.per_token = kPerToken;
-  a.sigmoid = rule.scores == RouterScores::kSigmoid;
+  if (rule.scores == RouterScores::kSigmoid) a.scores = RouteScores::kSigmoid;
+  if (rule.scores == RouterScores::kSparseMixer) a.scores = RouteScores::kSparseMixer;
   a.bias = bias.empty() ? nullptr : bias.data();
   a.renormalise = rule.renormalise;
   a.scale = rule.scale;
@@ -64,7 +65,7 @@ TEST_CASE("experts are chosen and weighed as the host's router does, by softmax,
 }
 
 TEST_CASE("experts are chosen and weighed as the host's router does by SparseMixer, whatever is near") {
-  for (const float margin : {0.02F, 0.3F, 1.0F, 100.0F}) {
+  for (const float margin : {0.0F, 0.02F, 0.3F, 1.0F, 100.0F}) {
     CAPTURE(margin);
     check_choice({.scores = RouterScores::kSparseMixer, .margin = margin}, 0);
   }

@@ -77,6 +77,29 @@ TEST_CASE("open against closed loop: the same sets after the prompt, and in laye
   CHECK(swapped.err.find("cannot be compared") != std::string::npos);
 }
 
+TEST_CASE("what a window of the layer hides is in neither loop's set") {
+  TemporaryFolder folder;
+  const std::string model = KVROOF_SOURCE_DIR "/tests/golden/models/mistral";  // with a window of 16
+  const auto record = [&](const std::string& policy) {
+    const std::string path = folder.file(policy.substr(0, 4) + ".kvt");
+    const Ran ran = run_program("record --model " + model +
+                                " --ids \"5 17 9 40 2 61 33 8 12 50 3 7 21 44 19 36 28 1 30 6\" -n 30 --ignore-eos"
+                                " --backend reference --policy " + policy + " -o " + path);
+    INFO(ran.err);
+    REQUIRE(ran.code == 0);
+    return path;
+  };
+  const std::string open = record("full"), closed = record("streaming:budget=12");
+  const Ran ran = run_program("replay " + open + " --closed-loop " + closed + " --format json");
+  REQUIRE(ran.code == 0);
+  const json loop = json::parse(ran.out)["open_closed_loop"];
+  CHECK(loop["equal_after_prompt"] == true);
+  CHECK(loop["equal_layer0_until_differing"] == true);
+  for (const json& step : loop["overlap"]) {
+    for (const json& layer : step) CHECK(layer == 1.0);  // what streaming keeps depends on positions alone
+  }
+}
+
 TEST_CASE("open and closed loops of other models or weights are refused, and those that round otherwise get a note") {
   const TemporaryFolder folder;
   const std::string models = KVROOF_SOURCE_DIR "/tests/golden/models/";

@@ -95,6 +95,18 @@ KV_PLAIN_KERNEL void noise_packs(Stretch a) {
   }
 }
 
+struct Draws {
+  const NoiseKey* keys = nullptr;
+  std::size_t count = 0;
+  float* to = nullptr;
+};
+
+KV_PLAIN_KERNEL void draw_gumbel(Draws a) {
+  await_previous();
+  const std::size_t i = std::size_t{block_x()} * kThreads + thread_x();
+  if (i < a.count) a.to[i] = gumbel_draw(a.keys[i]);
+}
+
 void launch_stretch(Stream& stream, void (*kernel)(Stretch), const Stretch& a) {
   const auto blocks = static_cast<unsigned>((a.packs + kThreads * kPacks - 1) / (kThreads * kPacks));
   launch(stream, kernel, {blocks}, kThreads, a);
@@ -130,6 +142,11 @@ void run_noise(Stream& stream, Noise kind, float scale, std::uint32_t seed, std:
   a.scale = scale;
   a.seed = seed;
   launch_stretch(stream, &noise_packs, a);
+}
+
+void run_gumbel(Stream& stream, const NoiseKey* keys, std::size_t count, float* to) {
+  launch(stream, &draw_gumbel, {static_cast<unsigned>((count + kThreads - 1) / kThreads)}, kThreads,
+         Draws{keys, count, to});
 }
 
 #if defined(__CUDACC__)

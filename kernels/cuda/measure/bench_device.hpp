@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "kernels/cuda/kernels.hpp"
+#include "sim/core/gumbel.hpp"
 
 namespace kvroof::cuda {
 
@@ -41,5 +42,7 @@ void run_driver_copy(Stream& stream, const std::byte* from, std::byte* to, std::
 enum class Noise : std::uint8_t { kBF16, kF16, kF32, kBytes };
 // Numbers evenly in (−scale, scale) or random bytes; equal arguments, equal bytes.
 void run_noise(Stream& stream, Noise kind, float scale, std::uint32_t seed, std::byte* to, std::size_t bytes);
+// to[i] = gumbel_draw(keys[i]), for what checks that the device's bits are the host's.
+void run_gumbel(Stream& stream, const NoiseKey* keys, std::size_t count, float* to);
 
 }  // namespace kvroof::cuda

@@ -23,11 +23,14 @@ struct PrepareCase {
   std::uint32_t copies = 1;
   bool prompt = false;
   bool product = false;  // the launch makes the heads as well
+  bool norm_last = false;
+  QueryScale query_scale = {};
 
   [[nodiscard]] Json parameters() const {
     return {{"type", name_of(type)}, {"tokens", tokens},      {"heads", heads},       {"kv_heads", kv_heads},
             {"head_dim", dim},       {"rotary_pairs", pairs}, {"adjacent", adjacent}, {"norm", static_cast<int>(norm)},
-            {"clip", clip},          {"copies", copies},      {"prompt", prompt},     {"product", product}};
+            {"clip", clip},          {"copies", copies},      {"prompt", prompt},     {"product", product},
+            {"norm_last", norm_last}, {"query_beta", query_scale.beta}};
   }
 };
 
@@ -85,6 +88,8 @@ class PrepareCheck {
     a.norm = c_.norm;
     a.norm_mode = NormMode::kRms;
     a.norm_eps = kEps;
+    a.norm_last = c_.norm_last;
+    a.query_scale = c_.query_scale;
     a.adjacent = c_.adjacent;
     a.rotary_pairs = c_.pairs;
     a.turns = turns.at<float>();
@@ -165,17 +170,30 @@ class PrepareCheck {
     std::vector<double> row(c_.dim);
     for (std::uint32_t i = 0; i < c_.dim; ++i) row[i] = static_cast<double>(clamped(x[head * c_.dim + i]));
     if (part == 2) return row;
+    if (c_.norm_last) rotate(token, row);
+    double squares = 0;
+    for (const double v : row) squares += v * v;
+    std::uint32_t count = c_.dim;
+    if (c_.norm == HeadNorm::kWhole) {
+      count = (part == 0 ? c_.heads : c_.kv_heads) * c_.dim;
+      squares = 0;
+      for (std::uint32_t i = 0; i < count; ++i) squares += std::pow(static_cast<double>(clamped(x[i])), 2);
+    }
     if (c_.norm != HeadNorm::kNone) {
-      const bool whole = c_.norm == HeadNorm::kWhole;
-      const std::uint32_t count = whole ? (part == 0 ? c_.heads : c_.kv_heads) * c_.dim : c_.dim;
-      double squares = 0;
-      for (std::uint32_t i = 0; i < count; ++i)
-        squares += std::pow(static_cast<double>(clamped(x[whole ? i : head * c_.dim + i])), 2);
       const double factor = 1 / std::sqrt(squares / count + static_cast<double>(kEps));
       const StoredRows& scale = part == 0 ? q_norm_ : k_norm_;
       const std::size_t first = c_.norm == HeadNorm::kHead ? 0 : std::size_t{head} * c_.dim;
       for (std::uint32_t i = 0; i < c_.dim; ++i) row[i] *= factor * static_cast<double>(scale.values[first + i]);
     }
+    if (!c_.norm_last) rotate(token, row);
+    if (part == 0 && c_.query_scale) {
+      const std::uint32_t lengths = positions_[token] / c_.query_scale.original;
+      for (double& v : row) v *= 1 + static_cast<double>(c_.query_scale.beta) * std::log(1.0 + lengths);
+    }
+    return row;
+  }
+
+  void rotate(std::uint32_t token, std::vector<double>& row) const {
     for (std::uint32_t p = 0; p < c_.pairs; ++p) {
       const float* turn = turns_.data() + (std::size_t{token} * c_.pairs + p) * 2;
       double& one = row[c_.adjacent ? 2 * p : p];
@@ -184,7 +202,6 @@ class PrepareCheck {
       other = other * static_cast<double>(turn[0]) + one * static_cast<double>(turn[1]);
       one = first;
     }
-    return row;
   }
 
   void check_positions(const std::vector<std::uint32_t>& stored) const {
@@ -236,6 +253,9 @@ std::vector<PrepareCase> prepare_cases(bool small) {
   cases.push_back({.pairs = 0, .clip = 0.7F});
   cases.push_back({.norm = HeadNorm::kWhole, .clip = 1.5F});
   cases.push_back({.norm = HeadNorm::kEachHead, .copies = 2});
+  cases.push_back({.norm = HeadNorm::kHead, .norm_last = true});
+  cases.push_back({.query_scale = {0.3F, 24}});
+  cases.push_back({.norm = HeadNorm::kHead, .product = true, .norm_last = true, .query_scale = {0.3F, 24}});
   cases.push_back({.tokens = 7, .heads = 16, .kv_heads = 16, .prompt = true});
   for (const Stored type : {Stored::kBF16, Stored::kF16, Stored::kInt8, Stored::kInt4}) {
     for (const std::uint32_t tokens : {1U, 3U, 16U, 64U}) {

@@ -1,7 +1,9 @@
-// What happens to single rows, against plain loops: embedding, norms, moves.
+// What happens to single rows, against plain loops: embedding, norms, moves; and the noise of the policies.
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
+#include "kernels/cuda/measure/bench_device.hpp"
 #include "tests/gpu/suite/device_data.hpp"
 #include "tests/gpu/suite/parts.hpp"
 
@@ -128,6 +130,27 @@ bool moves_are_exact(std::uint32_t row_bytes, std::uint32_t moves, bool scales, 
          downloaded<float>(stream, value_scales, numbers.size()) == expected_scales;
 }
 
+// How many draws have other bits than the host's; of keys of every kind.
+std::size_t other_draws() {
+  std::vector<NoiseKey> keys;
+  for (std::uint32_t i = 0; i < 100000; ++i) {
+    keys.push_back({i % 3, i % 5, i % 7, i % 11, i, i % 2 ? 0xffffffffU : 17});
+  }
+  for (const std::uint32_t edge : {0U, 1U, 0x7fffffffU, 0x80000000U, 0xffffffffU}) {
+    keys.push_back({0xffffffffffffffffULL, edge, edge, edge, edge, edge});
+  }
+  OpenStream open;
+  Stream& stream = open.get();
+  const DeviceBuffer device_keys = uploaded(stream, keys), to = poisoned(stream, keys.size() * sizeof(float));
+  run_gumbel(stream, device_keys.at<NoiseKey>(), keys.size(), to.at<float>());
+  const auto drawn = downloaded<float>(stream, to, keys.size());
+  std::size_t others = 0;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    others += std::bit_cast<std::uint32_t>(drawn[i]) != std::bit_cast<std::uint32_t>(gumbel_draw(keys[i])) ? 1U : 0U;
+  }
+  return others;
+}
+
 }  // namespace
 
 void check_rows(const Options& options, Report& report) {
@@ -157,6 +180,10 @@ void check_rows(const Options& options, Report& report) {
       report.check("moves", parameters, moves_are_exact(row_bytes, 77, row_bytes < 256, seed), {{"seed", seed}});
     });
   }
+  report.guarded("gumbel_noise", {}, [&] {
+    const std::size_t others = other_draws();
+    report.check("gumbel_noise", {}, others == 0, {{"other_bits", others}});
+  });
 }
 
 }  // namespace kvroof::suite

@@ -4,6 +4,7 @@
 
 #include "analysis/published_operator.hpp"
 #include "analysis/scoreboard.hpp"
+#include "analysis/scoreboard_markdown.hpp"
 #include "tests/catch.hpp"
 
 namespace kvroof {
@@ -153,6 +154,28 @@ TEST_CASE("parts of a layer are products, calls and element-wise kernels by them
   const double whole = of_part("Llama-3.1-8B layer");
   CHECK(whole > of_part("Llama-3.1-8B qkv_proj") + of_part("Llama-3.1-8B gate_up_proj"));
   CHECK(of_part("Llama-3.1-8B") == whole);
+}
+
+TEST_CASE("a whole answer over stages is its prompts and the steps that a decode step over stages takes") {
+  const auto of = [](const char* lengths, const std::string& metric) {
+    return predicted(fmt::format("m,end_to_end,Llama-3-70B,bf16,bf16,H100-SXM-80GB,4,PP4,vLLM,,static,256,{},{},,ms,s\n",
+                                 lengths, metric));
+  };
+  const double decoding = of("16,1024", "total_latency") - of("16,1", "total_latency");
+  CHECK(decoding / 1023 == Approx(of("16,1024", "tpot_mean")).epsilon(0.01));
+}
+
+TEST_CASE("kernels by themselves are in the group of their kind, which every table has a title for") {
+  const auto row = [](const std::string& part) {
+    return scored("m,kernel," + part + ",bf16,bf16,RTX 4090,1,,vLLM,0.19,profile,1,4096,,kernel_time,3,us,s\n");
+  };
+  CHECK(row("Llama-3.1-8B rmsnorm").group == "element-wise kernel, RTX 4090");
+  CHECK(row("Llama-3.1-8B qkv_proj").group == "matrix product, RTX 4090");
+  CHECK(row("Llama-3.1-8B attention").group == "decode attention, RTX 4090");
+  CHECK(row("Llama-3.1-8B sampler").group == "kernel, RTX 4090");  // refused, whatever it is
+  const std::vector<ScoredRow> rows = {row("Llama-3.1-8B rmsnorm")};
+  CHECK(scoreboard_by_board(rows).find("element-wise kernel, RTX 4090") != std::string::npos);
+  CHECK(scoreboard_summary(rows).find("element-wise kernels") != std::string::npos);
 }
 
 TEST_CASE("a part that is not known is no whole layer") {

@@ -57,7 +57,7 @@ TEST_CASE("the language model of Qwen3-VL-30B-A3B is that of Qwen3-30B-A3B, and 
   CHECK(config.options.cannot_run.empty());
 }
 
-TEST_CASE("Ministral 3 has the parameters of its card, and says what keeps it from being run") {
+TEST_CASE("Ministral 3 has the parameters of its card, and its queries grow with their positions") {
   // text_config of mistralai/Ministral-3-8B-Instruct-2512.
   const ModelConfig config = parsed(
       R"({"model_type":"mistral3","dtype":"bfloat16","tie_word_embeddings":false,"text_config":{"head_dim":128,)"
@@ -70,7 +70,8 @@ TEST_CASE("Ministral 3 has the parameters of its card, and says what keeps it fr
   CHECK(billions(config.shape) == Approx(8.49).epsilon(1e-3));  // the card: 8.4 of the language model
   CHECK(config.shape.max_positions == 262144);
   CHECK(config.shape.layer_windows.empty());
-  CHECK(config.options.cannot_run.find("llama_4_scaling_beta") != std::string::npos);
+  CHECK((config.options.query_scale.beta == 0.1F && config.options.query_scale.original == 16384));
+  CHECK(config.options.cannot_run.empty());
 }
 
 TEST_CASE("what a text part leaves out is what its class assumes") {

@@ -19,6 +19,7 @@ namespace kvroof::test {
 class MadeCupti final : public ActivityApi {
  public:
   std::string set_device_pool(std::size_t buffers) override { return say("pool " + std::to_string(buffers)); }
+  std::string promise_zeroed_buffers() override { return say("zeroed"); }
   void share_buffers() override { say("share"); }
   std::string subscribe() override { return say("subscribe"); }
   bool unnamed_has_it() const override { return unnamed; }

@@ -107,7 +107,7 @@ TEST_CASE("parameter counts are those that model cards round") {
   const std::vector<std::pair<std::string, double>> billions = {
       {"ernie-4.5-21b-a3b", 21.83}, {"ernie-4.5-300b-a47b", 300}, {"granite-3.1-1b-a400m", 1.33},
       {"hunyuan-7b", 7.5},          {"hunyuan-a13b", 80.4},       {"k-exaone-236b-a23b", 236},
-      {"minitron-4b", 4.19},        {"solar-open-100b", 102.6},
+      {"minitron-4b", 4.19},        {"mistral-small-4-119b", 119}, {"solar-open-100b", 102.6},
   };
   for (const auto& [name, count] : billions) {
     INFO(name);

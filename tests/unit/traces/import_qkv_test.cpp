@@ -265,3 +265,17 @@ TEST_CASE("An import with NaN or infinity names layer, head and token") {
   CHECK(refusal({counted("q", type, {2, 2, 3, 2}), k, counted("v", type, {2, 2, 3, 2})}) ==
         "tensor 'k' holds NaN or infinity (layer 1, head 1, token 2)");
 }
+
+TEST_CASE("An import that is refused leaves the empty folder empty that it should have filled") {
+  Tensor q = counted("q", DType::kF32, {1, 1, 3, 2});
+  const float bad = std::numeric_limits<float>::infinity();
+  convert_from_float(DType::kF32, std::span(&bad, 1), q.data.data());
+  TemporaryFolder folder;
+  const Tensor k = counted("k", DType::kF32, {1, 1, 3, 2}), v = counted("v", DType::kF32, {1, 1, 3, 2});
+  const fs::path file = write_tensors(folder.path() / "in.safetensors", {q, k, v});
+  const fs::path out = folder.path() / "out.kvt";
+  fs::create_directory(out);
+  CHECK_THROWS_AS(import_qkv(file, {2, {}, false}, out), Error);
+  CHECK(fs::is_directory(out));
+  CHECK(fs::is_empty(out));
+}
