@@ -61,20 +61,22 @@ RequestTimes Server::closed_loop(std::uint32_t clients) const {
   }
   // Clients are as many as answers begin while one is waited for (Little's law). Where answers are so short that
   // prompts are most of the work, what is left of that beside an answer's steps is spent before its first token; of
-  // long ones the steps may be off by more than that. Prompts that go first wait for no others.
+  // long ones the steps may be off by more than that. Prompts that go first hold up all tokens alike.
   const double each = clients * lengths_.output / closed_loop_rate(clients).value;
   const double steps = (lengths_.output - 1) * served.token.value;
-  const bool queued = !cost_.engine().prompts_first;
-  if (queued && served.first_token.value + (1 - kStepsUnsure) * steps > each) {
+  if (!cost_.engine().prompts_first && served.first_token.value + (1 - kStepsUnsure) * steps > each) {
     served.token = held_up_less(served.token, running);
   }
   const double making = (lengths_.output - 1) * served.token.value;
   const double first = served.first_token.value;
   if (const double waits = each - (1 + kStepsUnsure) * making - first; waits > 0) {
     served.first_token = sum(served.first_token, unsure(exactly(waits), kQueueSpread));
-  } else if (const double left = each - (1 - kStepsUnsure) * making; queued && left > 0 && left < first) {
-    served.first_token = scaled(served.first_token, left / first);
+  } else if (!waves()) {
+    const double own = cost_.prefill(mean_, 1).value + arrival().value;
+    const double left = std::max(each - (1 - kStepsUnsure) * making, own);
+    if (left < first) served.first_token = scaled(served.first_token, left / first);
   }
+  if (clients <= running) served.first_token.limit = cost_.prefill(mean_, 1).limit;  // waiting for steps is no bound
   if (served.most_tokens.value > served.token.value) served.most_tokens = served.token;
   return served;
 }
@@ -92,8 +94,43 @@ Estimate Server::held_up_less(const Estimate& token, double running) const {
   return before > 0 && making < before ? scaled(token, making / before) : token;
 }
 
+// Prompts longer than what a step takes of them, whose steps answers go on in: a server of prompts, one after the other,
+// and clients that come back after an answer's steps. By mean value analysis (Reiser and Lavenberg 1980), of service
+// that always takes as long; in steps, since answers grow by them however long they are.
+double Server::steps_to_first(double clients) const {
+  const double chunks = steps_of_a_prompt();
+  double there = chunks, waiting = 0, busy = 0;
+  for (double n = 1; n <= clients; ++n) {
+    there = chunks * (1 + waiting - busy / 2);
+    const double turn = steps_ - 1 + there;
+    waiting = n * there / turn;
+    busy = n * chunks / turn;
+  }
+  return there;
+}
+
+// What is left of a client's turn is its answer's.
+RequestTimes Server::between_chunks(double running) const {
+  const double passing = in_a_pass(running), clients = std::max(1.0, passing / cost_.deployment().data_parallel);
+  const Estimate alone = step_of(running), prompt = cost_.prefill(mean_, 1);
+  const double steps = steps_to_first(clients), burst = std::min(running - 1, kPromptsAheadShare * running);
+  RequestTimes served;
+  const Estimate waited = sum(scaled(prompt, steps / steps_of_a_prompt() - 1), scaled(alone, steps));
+  served.first_token = sum(prompt, unsure(sum(waited, scaled(prompt, burst)), kQueueSpread));
+  const Estimate mean = sum(alone, beside_step(passing - 1, alone.value));
+  const double turn = running * lengths_.output / closed_loop_rate(static_cast<std::uint32_t>(running)).value;
+  const double making = turn - served.first_token.value - arrival().value;
+  const double least = alone.value * (steps_ - 1);
+  served.token = scaled(mean, std::max(making, least) / (steps_ - 1) / mean.value / a_step_);
+  served.most_tokens = scaled((passing - 1) * steps_of_a_prompt() / steps_ < kInMostSteps ? alone : mean, 1 / a_step_);
+  return served;
+}
+
 // Answers end at any time, so each token has its share of the others' prompts.
 RequestTimes Server::mixed(double running) const {
+  if (!cost_.engine().prompts_first && steps_of_a_prompt() > 1 && running > 1 && steps_ > 1) {
+    return between_chunks(running);
+  }
   const double passing = in_a_pass(running);
   const auto step = [&](double beside) { return step_of(running, beside); };
   const Estimate alone = step(0);
@@ -186,6 +223,8 @@ std::uint64_t Server::most_at_once() const {
   if (!cost_.engine().admits_by_prompt || waves()) return cost_.largest_batch(mean_);
   return cost_.largest_batch(half_written_);
 }
+
+double Server::steps_of_a_prompt() const { return lengths_.input / cost_.engine().step_room(kChunk); }
 
 // As many as a chunk holds; groups of devices with sequences of their own have a chunk each.
 double Server::prompts_a_pass() const {

@@ -60,6 +60,9 @@ class Server {
   [[nodiscard]] double in_a_pass(double running) const;
   [[nodiscard]] Estimate step_of(double running, double beside = 0) const;
   [[nodiscard]] double prompts_ahead(double running, double busy) const;
+  [[nodiscard]] double steps_of_a_prompt() const;  // whose room for prompts one takes
+  [[nodiscard]] double steps_to_first(double clients) const;
+  [[nodiscard]] RequestTimes between_chunks(double running) const;
   [[nodiscard]] RequestTimes mixed(double running) const;
   [[nodiscard]] Estimate held_up_less(const Estimate& token, double running) const;
   [[nodiscard]] bool waves() const { return cost_.engine().prompts_first && lengths_.equal; }

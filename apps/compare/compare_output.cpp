@@ -49,9 +49,11 @@ std::string first_token_text(const Ranking& r, const Contender& c) {
   return first && (c.batch > 0 || r.goals.under_load) ? with_interval(*first, 1e3) : "–";
 }
 
-// What takes most of a step, or why there is none.
+// What takes most of a step, or under load of a token's time; or why there is none.
 std::string limit_text(const Contender& c) {
-  return c.batch > 0 ? std::string(name_of(c.prediction.limited_by)) : none_text(c);
+  if (c.batch == 0) return none_text(c);
+  const bool waits = c.token.value > 2 * c.prediction.token().value;
+  return waits ? "prompts" : std::string(name_of(c.prediction.limited_by));
 }
 
 // " within 30 ms a token and 2000 ms for a prompt under load", or nothing.
@@ -98,6 +100,18 @@ std::string first_text(const Ranking& r) {
                             overlap ? "; their 80 % intervals overlap" : "");
 }
 
+// Where goals are of steps alone: that prompts, one of each sequence, take longer than the steps of all their answers.
+std::string prompts_text(const Ranking& r) {
+  const Contender& best = r.ranked.front();
+  if (r.goals.under_load || best.batch == 0 || !best.served.first_token) return {};
+  const double prompts = static_cast<double>(best.batch) * best.served.first_token->value;
+  const double steps = best.token.value * r.request.output;
+  if (prompts <= steps) return {};
+  return fmt::format(" All of this is of decode steps: {} {} times as long as the steps of their answers, which "
+                     "--under-load counts in.", best.batch == 1 ? "the prompt takes" : "the prompts take",
+                     short_number(prompts / steps));
+}
+
 std::string answer_text(const Ranking& r) {
   const Contender& best = r.ranked.front();
   const auto with = std::ranges::find_if(r.ranked, [&](const Contender& c) {
@@ -105,10 +119,11 @@ std::string answer_text(const Ranking& r) {
            layout_options(*c.deployment) == layout_options(*best.deployment) &&
            c.deployment->weights.name == best.deployment->weights.name;
   });
-  if (with == r.ranked.end()) return first_text(r);
+  if (with == r.ranked.end()) return first_text(r) + prompts_text(r);
   const std::string there = &*with == &best ? "There" : fmt::format("With a batch of {} there,", with->batch);
-  return fmt::format("{} {} {}.", first_text(r), there,
-                     gain_text(*with->served.drafts, best.workload->policy().name != "full", r.goals.under_load));
+  return fmt::format("{} {} {}.{}", first_text(r), there,
+                     gain_text(*with->served.drafts, best.workload->policy().name != "full", r.goals.under_load),
+                     prompts_text(r));
 }
 
 std::vector<std::string> compare_notes(const Ranking& r) {

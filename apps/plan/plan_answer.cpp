@@ -25,6 +25,12 @@ std::string binding_text(const Question& q, const std::string& limited_by) {
   return limited_by == "ttft" ? fmt::format("--ttft-ms {:.6g}", *q.goals.ttft_ms) : "the engine";
 }
 
+// What takes most of a step, or under load of a token's time.
+std::string_view most_text(const Plan& plan) {
+  const bool waits = plan.told().token.value > 2 * plan.prediction.token().value;
+  return waits ? "other users' prompts" : name_of(plan.prediction.limited_by);
+}
+
 // Goals hold steps and a prompt by themselves; a server's clients wait for others' prompts as well.
 std::string load_text(const Question& q, const Load& load) {
   std::string missed;
@@ -118,7 +124,7 @@ static std::string served_text(const Question& q, const Plan& plan) {
   if (q.longest_prompt && plan.met()) {
     return fmt::format("{}: the longest prompt that {} fit{} with, within the goals; {} {}; most of a step goes to {}.",
                        subject, sequences_text(plan.batch), plan.batch == 1 ? "s" : "",
-                       plan.batch == 1 ? "it makes" : "they make", speed, name_of(p.limited_by));
+                       plan.batch == 1 ? "it makes" : "they make", speed, most_text(plan));
   }
   if (q.goals.batch) {
     const std::string some = sequences_text(plan.batch);
@@ -128,11 +134,11 @@ static std::string served_text(const Question& q, const Plan& plan) {
     }
     return p.fits ? fmt::format("{}: {} fit{} (at most {}) and make{} {}; most of a step goes to {}.", subject, some,
                                 plan.batch == 1 ? "s" : "", plan.largest_in_memory, plan.batch == 1 ? "s" : "", speed,
-                                name_of(p.limited_by))
+                                most_text(plan))
                   : fmt::format("{}: {} do not fit, at most {} do.", subject, some, plan.largest_in_memory);
   }
   return fmt::format("{}: {} at once, {}; {} allows no more sequences, and most of a step goes to {}.", subject,
-                     sequences_text(plan.batch), speed, binding_text(q, plan.limited_by), name_of(p.limited_by));
+                     sequences_text(plan.batch), speed, binding_text(q, plan.limited_by), most_text(plan));
 }
 
 // Of those that were searched beside a plan without drafts, the one with them that makes most tokens a second.

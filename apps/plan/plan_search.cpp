@@ -289,6 +289,19 @@ std::vector<Remedy> remedies(const WorkloadRequest& request, const Plan& plan, c
     return goals.batch && batch < *goals.batch ? 0 : batch;
   };
   std::vector<Remedy> found;
+  const auto with_weights = [&](std::string_view name) {
+    Deployment smaller = plan.deployment;
+    smaller.weights = *parse_weight_format(name);
+    if (smaller.weights.layer_bits >= plan.deployment.weights.layer_bits &&
+        smaller.weights.expert_bits >= plan.deployment.weights.expert_bits) {
+      return false;
+    }
+    const std::uint64_t batch = met(smaller);
+    if (batch > 0) found.push_back({fmt::format("--dtype {}", name), batch});
+    return batch > 0;
+  };
+  // As the checkpoint is stored comes first: it costs nothing.
+  const bool packed = !request.stored_format.empty() && !request.keeps_stored && with_weights(request.stored_format);
   // More devices that share each layer, or more stages where none of those help; a CPU is not one of several.
   for (std::uint32_t Deployment::* more : {&Deployment::tensor_parallel, &Deployment::stages}) {
     if (device.kind == DeviceKind::kCpu) break;
@@ -312,15 +325,7 @@ std::vector<Remedy> remedies(const WorkloadRequest& request, const Plan& plan, c
       break;
     }
   }
-  for (const char* name : {"fp8", "int4"}) {
-    Deployment smaller = plan.deployment;
-    smaller.weights = *parse_weight_format(name);
-    if (smaller.weights.layer_bits >= plan.deployment.weights.layer_bits) continue;
-    if (const std::uint64_t batch = met(smaller)) {
-      found.push_back({fmt::format("--dtype {}", name), batch});
-      break;
-    }
-  }
+  if (!packed && !with_weights("fp8")) with_weights("int4");
   return found;
 }
 

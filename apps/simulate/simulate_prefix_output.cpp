@@ -69,10 +69,21 @@ std::vector<std::string> prefix_notes(const SimulateRequest& request, const std:
   const std::string lossless = fmt::format(
       "a prefix cache that loses nothing would find {:.1f} % of the prompts if they came one by one", share);
   if (request.no_prefix_cache) return {"every prompt is computed whole; " + lossless};
+  std::vector<std::string> losers, copiers;  // policies
+  for (const SimulatedRow& row : rows) {
+    if (!row.problem.empty() || !row.evicts) continue;
+    add_new(row.shares_prefixes ? copiers : losers, row.workload->policy().name);
+  }
+  const std::string lost = fmt::format(
+      "{}: of a prompt that is evicted from, rows are missing that other prompts need, so prompts are computed whole",
+      join(losers));
   if (!request.prefix_cache) {
-    return {share > 0 ? fmt::format("{:.0f} % of the prompts is in a prefix cache and not computed; each sequence "
-                                    "still counts its own copy of it in memory", share)
-                      : "every prompt is computed whole; --cached-prompt says what a prefix cache has of it"};
+    if (!(share > 0)) return {"every prompt is computed whole; --cached-prompt says what a prefix cache has of it"};
+    std::vector<std::string> notes = {
+        fmt::format("{:.0f} % of the prompts is in a prefix cache and not computed; each sequence still counts its own "
+                    "copy of it in memory", share)};
+    if (!losers.empty()) notes.push_back(lost);
+    return notes;
   }
   const PrefixCacheRequest& cache = *request.prefix_cache;
   std::vector<std::string> notes = {
@@ -87,16 +98,7 @@ std::vector<std::string> prefix_notes(const SimulateRequest& request, const std:
     notes.emplace_back("a prefix is found with the states that layers without a cache had at its end, as if they were "
                        "kept for nothing: an engine keeps them at some places and in its memory, and finds less");
   }
-  std::vector<std::string> losers, copiers;  // policies
-  for (const SimulatedRow& row : rows) {
-    if (!row.problem.empty() || !row.evicts) continue;
-    add_new(row.shares_prefixes ? copiers : losers, row.workload->policy().name);
-  }
-  if (!losers.empty()) {
-    notes.push_back(fmt::format("{}: of a prompt that is evicted from, rows are missing that other prompts need, so "
-                                "prompts are computed whole; --evicted-prefix copy has whole ones kept beside",
-                                join(losers)));
-  }
+  if (!losers.empty()) notes.push_back(lost + "; --evicted-prefix copy has whole ones kept beside");
   if (!copiers.empty()) {
     notes.push_back(fmt::format("{}: whole prompts are kept in the memory that sequences leave, beside what the policy "
                                 "keeps of each", join(copiers)));

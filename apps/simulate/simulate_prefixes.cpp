@@ -209,12 +209,16 @@ void set_prefixes(const Arguments& arguments, SimulateRequest& request) {
   if (shared || trace) set_cache(arguments, request);
 }
 
+bool finds_prefixes(const PolicySpec& policy, const ResidencySummary& longest) {
+  return !longest.evicts || policy.name == kWholeBlocks;
+}
+
 std::optional<PrefixCacheSetup> prefix_setup(const SimulateRequest& request, const CostModel& cost,
                                              const Device& device, const PolicySpec& policy,
                                              const ResidencySummary& longest) {
   if (!request.prefix_cache) return std::nullopt;
   const PrefixCacheRequest& asked = *request.prefix_cache;
-  if (longest.evicts && !asked.copies && policy.name != kWholeBlocks) return std::nullopt;
+  if (!asked.copies && !finds_prefixes(policy, longest)) return std::nullopt;
   PrefixCacheSetup setup;
   setup.tree = &request.prefixes;
   double tokens = 0;

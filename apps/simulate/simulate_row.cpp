@@ -77,7 +77,11 @@ class RowPricing {
         simulator_(request, requests_, profiles_, {cost_, limits_on(*row.device), prefixes_},
                    {prefill_cost_, limits_on(*row.prefill_device), prefixes_},
                    request.link_on(*row.device), std::move(listener)) {
-    row_.shares_prefixes = prefixes_.has_value();
+    const bool finds = finds_prefixes(row.workload->policy(), profiles.back().mean);
+    row_.shares_prefixes = prefixes_.has_value() || (!request.prefix_cache && finds);
+    if (!row_.shares_prefixes) {
+      for (Request& r : fitting_.requests) r.cached = 0;  // whatever share of each was to be there
+    }
     row_.evicts = profiles.back().mean.evicts;
     row_.refused = request.requests.size() - requests_.size();
     row_.numbers = fitting_.numbers;

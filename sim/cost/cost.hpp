@@ -4,6 +4,7 @@
 #include <cmath>
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -221,7 +222,8 @@ class CostModel {
   [[nodiscard]] Parts prefill_parts(const ResidencySummary& residency, std::uint64_t batch, double beside,
                                     double fill) const;
   static Estimate estimate_of(const Parts& parts);
-  static double highest_peak(const Device& device, bool quantised);
+  static double highest_peak(const Device& device, std::initializer_list<std::optional<DeviceField>> types);
+  void set_limits(const Device& device);
   // What a decode step reads its weights and its cache at: the more of them there are, the fewer lie in a cache.
   struct Reading {
     Rate linear, attention;
@@ -330,7 +332,8 @@ class CostModel {
   // Of a layer's tokens on their way to experts and back: seconds, and seconds of a token.
   double exchange_start_ = 0, exchange_token_ = 0;
   double unpack_seconds_ = 0;  // of one parameter
-  double datasheet_bandwidth_ = 0, datasheet_peak_ = 0;  // bytes/s, operations/s; 0: caches hold models, no limit
+  // Bytes/s; operations/s of products with weights and of attention. 0: caches hold models, no limit.
+  double datasheet_bandwidth_ = 0, datasheet_peak_ = 0, datasheet_attention_peak_ = 0;
   Rate tile_ = {0, 0};         // seconds of one parameter in a tile of rows; 0: products take the rows that there are
   double prompt_share_ = 1;
   double cache_bytes_ = 0;

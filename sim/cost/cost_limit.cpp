@@ -16,14 +16,25 @@ double possible(const Estimate& e, double x) {
   return e.is_rate ? std::min(x, e.limit) : std::max(x, e.limit);
 }
 
-// Operations a second of dense products in 16 bits and more; with quantised weights, in any type.
-double CostModel::highest_peak(const Device& device, bool quantised) {
+// Operations a second of dense products in 16 bits, or in those of these types that the device has.
+double CostModel::highest_peak(const Device& device, std::initializer_list<std::optional<DeviceField>> types) {
   double tflops = std::max(device.peak(DType::kF16).value, device.peak(DType::kBF16).value) * 1e-12;
-  using F = DeviceField;
-  for (const F field : {F::kPeakFp8Tflops, F::kPeakFp4Tflops, F::kPeakInt8Tops}) {
-    if (quantised && device.fact(field)) tflops = std::max(tflops, device.value(field));
+  for (const std::optional<DeviceField>& type : types) {
+    if (type && device.fact(*type)) tflops = std::max(tflops, device.value(*type));
   }
   return tflops * 1e12;
+}
+
+// Weights that have no products of their own may be multiplied by activations in 8 bits (llama.cpp, QServe), as may
+// rows of a quantised cache.
+void CostModel::set_limits(const Device& device) {
+  using F = DeviceField;
+  const WeightFormat& format = deployment_.weights;
+  datasheet_bandwidth_ = device.bandwidth().value;
+  const double eight_bits = highest_peak(device, {F::kPeakFp8Tflops, F::kPeakInt8Tops});
+  const bool own = format.peak || format.native || !format.quantised();
+  datasheet_peak_ = own ? highest_peak(device, {format.peak, format.native}) : eight_bits;
+  datasheet_attention_peak_ = types_.kv.quantised() ? eight_bits : highest_peak(device, {});
 }
 
 // What no cache holds, at the memory's full bandwidth; or the arithmetic, at the highest peak that it can be computed
@@ -34,8 +45,9 @@ double CostModel::least_seconds(const StepTraffic& traffic, std::uint64_t tokens
   const ReadWeights read = read_weights(traffic, tokens, fill);
   const double bytes = share_ * (read.bytes - read.routed) + kv_share_ * kv_bytes + share_ * state_bytes - kMostCached;
   const double linear = traffic[KernelFamily::kLinear].value - (1 - fill) * expert_operations(tokens);
-  const double operations = share_ * (linear + traffic[KernelFamily::kAttention].value);
-  return std::max({0.0, bytes / datasheet_bandwidth_, operations / datasheet_peak_});
+  const double computing =
+      linear / datasheet_peak_ + traffic[KernelFamily::kAttention].value / datasheet_attention_peak_;
+  return std::max({0.0, bytes / datasheet_bandwidth_, share_ * computing});
 }
 
 // Calls by themselves are timed in a cold cache, or say more of the cache than of the call.

@@ -126,8 +126,7 @@ CostModel::CostModel(const ModelShape& shape, const Deployment& deployment, cons
   together_ = device.kind == DeviceKind::kCpu;
   if (!together_) {
     head_seconds_ = kHeadUs * 1e-6 / (device.fact(F::kSmCount) ? device.value(F::kSmCount) : kMultiprocessors);
-    datasheet_bandwidth_ = device.bandwidth().value;
-    datasheet_peak_ = highest_peak(device, deployment_.weights.quantised());
+    set_limits(device);
   }
   set_draft(device);
 }

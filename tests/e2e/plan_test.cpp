@@ -280,6 +280,13 @@ TEST_CASE("what does not fit gets the least change that would: more devices, or 
   }
 }
 
+TEST_CASE("a checkpoint that fits as it is stored is proposed so before more devices are") {
+  const json p = plan(" --model deepseek-r1 --device h200 --tp 8 --prompt 1k --output 32k", 3);
+  REQUIRE(p["remedies"].size() >= 2);
+  CHECK(p["remedies"][0]["change"] == "--dtype fp8");
+  CHECK(p["remedies"][1]["change"].get<std::string>().find("--tp 16") != std::string::npos);
+}
+
 TEST_CASE("a plan for a processor proposes smaller types, and no more processors") {
   const TemporaryFolder folder;
   const std::string file = folder.file("mine.yaml");

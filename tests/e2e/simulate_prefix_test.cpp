@@ -105,6 +105,14 @@ TEST_CASE("under a policy that evicts from prompts nothing is found again, unles
   CHECK(kept["notes"].dump().find("h2o, window: whole prompts are kept") != std::string::npos);
 }
 
+TEST_CASE("a share of each prompt that a cache has is not there either where the policy evicts from prompts") {
+  const std::string words = kLlama + "--prompt 8k --output 8 --rate 0.1 --count 20 --policy full,h2o --budget 0.5 ";
+  const json whole = simulate(words), shared = simulate(words + "--cached-prompt 0.9");
+  CHECK(first_token(shared["rows"][0]) < 0.5 * first_token(whole["rows"][0]));
+  CHECK(first_token(shared["rows"][1]) == first_token(whole["rows"][1]));
+  CHECK(shared["notes"].dump().find("h2o: of a prompt that is evicted from, rows are missing") != std::string::npos);
+}
+
 TEST_CASE("drawn prompts that begin alike find whole blocks of what they share") {
   const std::string words = kLlama + "--prompt 1k --output 4 --rate 0.1 --arrivals constant --count 40 ";
   // 500 tokens are 31 blocks of 16; one group: all but the first find them.

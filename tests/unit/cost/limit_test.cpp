@@ -33,6 +33,21 @@ TEST_CASE("no step is faster than the datasheet reads what no cache holds, and n
   CHECK(cost.prefill(r, 1).limit == Approx((2000 * matrices + 2 * head + pairs) / 989.4e12).epsilon(1e-2));
 }
 
+TEST_CASE("no prompt is faster than the products that its weights have on the board: fp8's, those of 8 bits, or 16") {
+  const auto fastest = [](const char* device, const char* format) {
+    const Deployment deployment(kF16, parse_weight_format(format).value());
+    const CostModel cost = on(device, "llama-3.1-8b", deployment);
+    return cost.prefill(full_attention_summary(cost.shape(), 8192, 1), 1).limit;
+  };
+  // Matrices of all layers, and the head of one token; attention is in 16 bits, as the cache is.
+  const double linear = 2 * 8192 * 32.0 * (2 * 4096.0 * 4096 + 2 * 4096.0 * 1024 + 3 * 4096.0 * 14336);
+  const double attention = 8192.0 * 8193 / 2 * 4 * 32 * 4096;
+  CHECK(fastest("b200", "fp8") == Approx(linear / 4500e12 + attention / 2250e12).epsilon(0.01));
+  CHECK(fastest("b200", "bf16") == Approx((linear + attention) / 2250e12).epsilon(0.01));
+  CHECK(fastest("a100-80g", "fp8") == Approx((linear + attention) / 312e12).epsilon(0.01));  // which has no fp8
+  CHECK(fastest("a100-80g", "int4") == Approx(linear / 624e12 + attention / 312e12).epsilon(0.01));
+}
+
 TEST_CASE("two devices read half each, tokens may share experts, and caches hold the models of a CPU") {
   Deployment two = kF16;
   two.tensor_parallel = 2;
