@@ -132,7 +132,7 @@ Result<ModelConfig> parse_language_model(std::string_view text) {
     ModelOptions& options = config.value().options;
     options.fp8 = stored.fp8;
     options.stored = stored.stored;
-    if (!stored.cannot_run.empty()) options.cannot_run = stored.cannot_run;
+    if (options.cannot_run.empty()) options.cannot_run = stored.cannot_run;
     return config;
   }
   std::vector<std::string> known;

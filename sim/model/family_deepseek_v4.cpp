@@ -104,7 +104,10 @@ void read_experts_of_all_layers(ConfigFields& fields, ModelShape& s) {
   s.experts = fields.size("n_routed_experts", {}, 1U << 16);
   s.experts_per_token = fields.size("num_experts_per_tok", {}, s.experts);
   s.expert_ffn = s.ffn;
-  s.shared_expert_ffn = s.expert_ffn * fields.count("n_shared_experts", 1, 1U << 10);
+  s.shared_expert_ffn = s.expert_ffn;
+  if (fields.size("n_shared_experts", 1U) != 1) {
+    fields.refuse("n_shared_experts", "more than one shared expert is not supported in this family");
+  }
   s.router_bias = true;
   s.hashed_layers = read_hashed_layers(fields, s.layers);
 }

@@ -23,18 +23,16 @@ void set_keyed(LayerCounts& c) {
 }
 
 // Of a step in which no row comes: what is there is read, and nothing is written or moved.
-LayerCounts between_rows(LayerCounts c, u64 resident, u64 heads) {
+LayerCounts between_rows(LayerCounts c, u64 resident) {
   c.written = c.moved = 0;
-  c.resident = resident;
+  c.resident = c.allocated = resident;
   c.attended = std::min(c.attended, resident);
-  c.indexed = std::min(c.indexed, resident / heads);
   c.converted = {};
   return c;
 }
 
 // A prompt's tokens, not its rows, are the queries.
-void take_queries(LayerCounts& c, const Residency& rows, u64 tokens, std::uint32_t rate, std::uint32_t index_tokens) {
-  const u64 heads = rows.storage_heads;
+void take_queries(LayerCounts& c, const Residency& rows, u64 tokens, std::uint32_t rate) {
   const double met = static_cast<double>(compressed_rows_seen(tokens, rate));
   const double growth = met / static_cast<double>(prefill_rows_read(rows.prompt, 1));
   c.policy_flops = growth * c.policy_flops;
@@ -42,9 +40,13 @@ void take_queries(LayerCounts& c, const Residency& rows, u64 tokens, std::uint32
   grow(c.attended);
   grow(c.state_read);
   grow(c.state_written);
-  if (index_tokens == 0) return;
-  c.indexed = compressed_rows_seen(tokens, rate);
-  c.attended = std::min(c.attended, heads * compressed_rows_seen(tokens, rate, index_tokens));
+}
+
+// All queries of a step meet `met` keys, one for all heads, and read no more than `most` rows of each head.
+void choose_rows(LayerCounts& c, u64 met, u64 most, u64 heads) {
+  c.indexed = met;
+  c.attended = std::min(c.attended, heads * most);
+  set_keyed(c);
 }
 
 }  // namespace
@@ -84,26 +86,30 @@ ResidencySummary full_compressed_summary(u64 heads, std::uint32_t rate, std::uin
   return sum;
 }
 
-Residency beside_window(const Residency& window, const Residency& rows, std::uint32_t rate) {
+Residency beside_window(const Residency& window, const Residency& rows, std::uint32_t rate, std::uint32_t chosen) {
+  const u64 heads = rows.storage_heads;
   Residency both = window;
   both.layers = 2;
   both.layer_windows = {window.layer_windows.front(), 0};
   both.layer_rows = {rows.storage_heads, rows.storage_heads};
-  both.index_tokens = rows.index_tokens;
+  both.index_tokens = chosen;
   both.cells.assign(2 * window.cells.size(), {});
   for (std::uint32_t step = 0; step <= window.steps; ++step) both.at(step, 0) = window.at(step, 0);
   LayerCounts& prompt = both.at(0, 1) = rows.at(0, 0);
-  take_queries(prompt, rows, window.prompt, rate, rows.index_tokens);
+  take_queries(prompt, rows, window.prompt, rate);
+  if (chosen > 0) {
+    choose_rows(prompt, compressed_rows_seen(window.prompt, rate), compressed_rows_seen(window.prompt, rate, chosen),
+                heads);
+  }
   std::uint32_t last = 0;  // step of `rows` in which the last row came
   for (std::uint32_t step = 1; step <= window.steps; ++step) {
     const u64 there = std::max<u64>((u64{window.prompt} + step) / rate, rows.prompt) - rows.prompt;
     const auto now = static_cast<std::uint32_t>(std::min<u64>(there, rows.steps));
-    both.at(step, 1) = now > last ? rows.at(now, 0)
-                                  : between_rows(rows.at(std::max(now, 1U), 0), rows.at(now, 0).resident,
-                                                 rows.storage_heads);
+    LayerCounts& c = both.at(step, 1);
+    c = now > last ? rows.at(now, 0) : between_rows(rows.at(std::max(now, 1U), 0), rows.at(now, 0).resident);
+    if (chosen > 0) choose_rows(c, c.allocated / heads, chosen, heads);
     last = now;
   }
-  for (std::uint32_t step = 0; step <= window.steps && rows.index_tokens > 0; ++step) set_keyed(both.at(step, 1));
   return both;
 }
 

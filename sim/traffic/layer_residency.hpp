@@ -21,9 +21,10 @@ ResidencySummary full_compressed_summary(std::uint64_t heads, std::uint32_t rate
 // (0: all).
 std::uint64_t compressed_rows_seen(std::uint64_t tokens, std::uint32_t rate, std::uint32_t most = 0);
 
-// A layer whose cells are those of `window`, and beside them of `rows`, whose tokens are rows of `rate` tokens each: a
-// step of the layer in which no row comes reads what the last one left. `rows` has max(prompt / rate, 1) tokens of
-// prompt and a step for each row that comes, at least one where `window` has steps.
-Residency beside_window(const Residency& window, const Residency& rows, std::uint32_t rate);
+// A layer whose cells are those of `window`, and beside them of `rows`, whose tokens are rows of `rate` tokens each, of
+// which an index chooses so many at most (0: all are read): a step in which no row comes reads what the last one left.
+// `rows` has max(prompt / rate, 1) tokens of prompt and a step for each row that comes, at least one where `window` has
+// steps.
+Residency beside_window(const Residency& window, const Residency& rows, std::uint32_t rate, std::uint32_t chosen);
 
 }  // namespace kvroof

@@ -326,7 +326,7 @@ Residency project_rows(const Residency& residency, const ModelShape& from, const
                        ProjectedLengths lengths, const Room& room, std::uint32_t layer, const Room& reads) {
   ModelShape alone = to;
   alone.layer_windows.clear();
-  if (!to.compressed.chooses(layer)) alone.index = {};
+  alone.index = {};
   const std::uint32_t rate = to.compressed.rate(layer);
   const std::uint32_t prompt = std::max(lengths.prompt / rate, 1U);
   const auto all = static_cast<std::uint32_t>((std::uint64_t{lengths.prompt} + lengths.output) / rate);
@@ -358,7 +358,8 @@ Residency project_layer(const Residency& residency, const ModelShape& from, cons
   out.cells = full_attention(out.storage_heads, to.window(layer), 0, lengths.prompt, lengths.output).cells;
   out.layer_windows = {to.window(layer)};
   if (to.compressed.rate(layer) == 0) return out;
-  return beside_window(out, project_rows(residency, from, to, lengths, room, layer, reads), to.compressed.rate(layer));
+  return beside_window(out, project_rows(residency, from, to, lengths, room, layer, reads), to.compressed.rate(layer),
+                       to.compressed.chooses(layer) ? to.index.tokens : 0);
 }
 
 Residency project(const Residency& residency, const ModelShape& from, const ModelShape& to, ProjectedLengths lengths,
