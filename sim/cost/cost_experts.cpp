@@ -34,8 +34,8 @@ void CostModel::set_experts(bool own_products, bool packed_as_is) {
 // products in place of two, for the latent row of k and v and its way back, and two norms more. An index has three
 // products, a norm and a rotation (what scores and chooses tokens: add_index()). Beside compressed rows attention has two
 // products more, of q and of the output, two norms and the output's rotation; the rows a product of their own and a
-// kernel that makes them. Residual streams have a product and two kernels on the way in, in place of the norm's sum, and
-// one on the way out. A state has a convolution where attention has none.
+// kernel that makes them. Residual streams have a product, the sum of its parts and what makes weights and a mean of it on
+// the way in, and a kernel on the way out. A state has a convolution where attention has none.
 CostModel::MoreKernels CostModel::more_kernels() const {
   const auto routed = static_cast<double>(shape_.expert_layers());
   const bool apart = native_experts_ || !engine_.shared_with_routed;
@@ -48,7 +48,7 @@ CostModel::MoreKernels CostModel::more_kernels() const {
   MoreKernels more{routed + 2 * shared + 3 * latent + 3 * index + ways + states * state_products() + 2 * beside + made +
                        streams,
                    routed_kernels_ * routed + 2 * shared + 2 * latent + 2 * index + states + 3 * beside + made +
-                       2 * streams};
+                       3 * streams};
   more.expert_calls = routed * expert_call_;
   more.quantised = shape_.depth() * engine_.linears_per_layer + more.products;
   // Routers stay in 16 bits, and so may latent attention; a kernel of experts in 4 bits quantises its inputs itself.

@@ -31,6 +31,15 @@ LayerCounts between_rows(LayerCounts c, u64 resident) {
   return c;
 }
 
+// Of heads that hold all of so many rows, `before` of them one token earlier; `read`: of each head.
+void set_row_ages(LayerCounts& c, u64 heads, u64 rows, u64 before, u64 read, bool prompt) {
+  if (rows == 0) return;
+  if (prompt) return set_full_ages(c, heads, rows, rows, 0);
+  c.resident_aged = c.attended_aged = heads * kivi_rows(rows, rows);
+  if (rows > before && before > 0) set_full_ages(c, heads, rows, rows, before);
+  if (read < rows) c.attended_aged = met_ages(heads, rows, read);
+}
+
 // A prompt's tokens, not its rows, are the queries.
 void take_queries(LayerCounts& c, const Residency& rows, u64 tokens, std::uint32_t rate) {
   const double met = static_cast<double>(compressed_rows_seen(tokens, rate));
@@ -73,6 +82,7 @@ ResidencySummary full_compressed_summary(u64 heads, std::uint32_t rate, std::uin
     c.allocated_paged = heads * in_pages(rows);
     c.written = step == 0 ? c.resident : c.resident - layer.at(step - 1, 0).resident;
     c.attended = step == 0 ? heads * compressed_rows_seen(prompt, rate, chosen) : layer.chosen(c.resident);
+    set_row_ages(c, heads, rows, (tokens - 1) / rate, layer.chosen(c.resident) / heads, step == 0);
     if (chosen == 0) continue;
     c.indexed = step == 0 ? heads * compressed_rows_seen(prompt, rate) : c.resident;
     set_keyed(c);

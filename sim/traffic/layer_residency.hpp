@@ -8,6 +8,12 @@
 
 namespace kvroof {
 
+// What a query meets that is one of `tokens` and reads the newest `read` of them.
+AgedRows met_ages(std::uint64_t heads, std::uint64_t tokens, std::uint64_t read);
+// Of heads that keep the newest `held` of `tokens` tokens, and `before` one token earlier (0: a prompt).
+void set_full_ages(LayerCounts& counts, std::uint64_t heads, std::uint64_t tokens, std::uint64_t held,
+                   std::uint64_t before);
+
 // Full attention in layers of one window (0: none), which hold together what one layer of all their heads would.
 // `chosen`: tokens that a query reads at most where an index chooses them (0: there is none).
 Residency full_attention(std::uint64_t heads, std::uint32_t window, std::uint32_t chosen, std::uint32_t prompt,

@@ -67,7 +67,8 @@ u64 peak_of_layer(const Residency& r, std::uint32_t layer, std::uint64_t LayerCo
   return peak;
 }
 
-// What a query meets that is one of `tokens` and reads the newest `read` of them.
+}  // namespace
+
 AgedRows met_ages(u64 heads, u64 tokens, u64 read) {
   AgedRows met = heads * kivi_rows(tokens - 1, read - 1);
   met.keys16 += heads;
@@ -75,7 +76,6 @@ AgedRows met_ages(u64 heads, u64 tokens, u64 read) {
   return met;
 }
 
-// Of a head that keeps the newest `held` of `tokens` tokens, and `before` one token earlier (0: a prompt).
 void set_full_ages(LayerCounts& c, u64 heads, u64 tokens, u64 held, u64 before) {
   c.resident_aged = heads * kivi_rows(tokens, held);
   if (before == 0) {
@@ -88,8 +88,6 @@ void set_full_ages(LayerCounts& c, u64 heads, u64 tokens, u64 held, u64 before) 
   const u64 values = held > kKiviResidual ? 1 : 0;
   c.converted = heads * AgedRows{keys, values, (keys + kKiviGroup - 1) / kKiviGroup * kKiviGroup, values};
 }
-
-}  // namespace
 
 LayerCounts read_alone(const LayerCounts& counts) {
   LayerCounts read;

@@ -1,6 +1,8 @@
 // Layers with compressed rows beside a window: what is held, read and written, counted by hand, and what a policy changes.
 #include "sim/model/compressed_rows.hpp"
 
+#include <filesystem>
+
 #include "sim/traffic/summary.hpp"
 #include "tests/catch.hpp"
 
@@ -99,6 +101,10 @@ TEST_CASE("decode steps write a compressed row when the last of its tokens comes
   CHECK(r.peak_rows == 5 * 8 + 2 * 10 + 2 * 2);
   CHECK(r.allocated_bytes(s, DType::kBF16, false).total() == kv_bytes(s, DType::kBF16, 40).value);
   CHECK(r.allocated_bytes(s, DType::kBF16, true).elements >= r.allocated_bytes(s, DType::kBF16, false).elements);
+  // A cache that quantises what has left a window of newest rows holds as many of each kind.
+  const ModelShape wide = find_model_shape("deepseek-v4-flash", std::filesystem::path(KVROOF_SOURCE_DIR) / "catalog");
+  CHECK(full_attention_summary(wide, 9000, 0).allocated_bytes(wide, KvType::kKivi4, false).total() ==
+        kv_bytes(wide, KvType::kKivi4, 9000).value);
   const StepTraffic t = mean_decode_traffic(s, {}, r, 3);  // of three sequences, so that nothing is rounded
   CHECK(t.bytes[Cause::kKvRead] == r.decode.attended * kRow + r.decode.indexed * kKey);
   CHECK(t.index_bytes == r.decode.indexed * kKey);
