@@ -222,7 +222,8 @@ std::string facts_text(const ModelShape& s, const Weights& weights, const std::s
   if (s.compressed) text += line("compressed rows", compressed_text(s));
   if (s.index) {
     text += line("index", fmt::format("{} {} at most for a query, chosen by {} heads of {} in {} of {} layers",
-                                      s.index.tokens, s.compressed ? "compressed rows" : "tokens", s.index.heads, s.index.dim, s.index.layers, s.layers));
+                                      s.index.tokens, s.compressed ? "compressed rows" : "tokens", s.index.heads,
+                                      s.index.dim, s.index.layers, s.layers));
   }
   if (s.state.layers > 0) text += line("states", states_text(s));
   const std::size_t unturned = s.unturned_layers.size();

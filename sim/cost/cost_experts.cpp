@@ -1,5 +1,5 @@
-// What routed and shared experts, latent attention, indexes, compressed rows, residual streams and states launch, and when
-// their calls start.
+// What routed and shared experts, latent attention, indexes, compressed rows, residual streams and states launch, and
+// when their calls start.
 #include <algorithm>
 
 #include "sim/cost/cost_parts.hpp"
@@ -32,10 +32,10 @@ void CostModel::set_experts(bool own_products, bool packed_as_is) {
 
 // Routed experts have a router, and shared ones two products, an activation and a sum. Latent attention has five
 // products in place of two, for the latent row of k and v and its way back, and two norms more. An index has three
-// products, a norm and a rotation (what scores and chooses tokens: add_index()). Beside compressed rows attention has two
-// products more, of q and of the output, two norms and the output's rotation; the rows a product of their own and a
-// kernel that makes them. Residual streams have a product, the sum of its parts and what makes weights and a mean of it on
-// the way in, and a kernel on the way out. A state has a convolution where attention has none.
+// products, a norm and a rotation (what scores and chooses tokens: add_index()). Beside compressed rows attention has
+// two products more, of q and of the output, two norms and the output's rotation; the rows a product of their own and a
+// kernel that makes them. Residual streams have a product, the sum of its parts and what makes weights and a mean of it
+// on the way in, and a kernel on the way out. A state has a convolution where attention has none.
 CostModel::MoreKernels CostModel::more_kernels() const {
   const auto routed = static_cast<double>(shape_.expert_layers());
   const bool apart = native_experts_ || !engine_.shared_with_routed;

@@ -1,6 +1,6 @@
 // Attention to the tokens that an index chooses: queries meet the keys of all tokens, and the highest scores are found.
-// Constants are of tables of whole attention modules of DeepSeek-V3.2 and GLM-5 (docs/method.md, "Chosen tokens"), and of
-// attention beside compressed rows, by itself, of DeepSeek-V4 ("Compressed rows").
+// Constants are of tables of whole attention modules of DeepSeek-V3.2 and GLM-5 (docs/method.md, "Chosen tokens"), and
+// of attention beside compressed rows, by itself, of DeepSeek-V4 ("Compressed rows").
 #include <algorithm>
 
 #include "sim/cost/cost_parts.hpp"
@@ -17,8 +17,8 @@ constexpr double kKeysShare = 0.88;  // of what attention reads its rows at
 constexpr double kScoreSeconds = 12e-12;
 // Kernels compute this many query heads, however few a device has.
 constexpr double kFewestHeads = 64;
-// A query of so many heads of 512 beside compressed rows, whatever rows it reads, on 132 multiprocessors: of 80 ns (H200;
-// 60 on B200's 148) in calls of 1,024 sequences that read a row each, what its own bytes do not explain.
+// A query of so many heads of 512 beside compressed rows, whatever rows it reads, on 132 multiprocessors: of 80 ns
+// (H200; 60 on B200's 148) in calls of 1,024 sequences that read a row each, what its own bytes do not explain.
 constexpr double kWideQuerySeconds = 50e-9;
 
 }  // namespace

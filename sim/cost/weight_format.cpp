@@ -15,8 +15,8 @@ namespace {
 using F = DeviceField;
 
 // Bits follow from the layouts: fp8 and int8 have a scale a channel or tensor (nothing a parameter); nvfp4 an fp8 scale
-// for 16; mxfp4 an 8-bit exponent for 32, experts alone (gpt-oss; fp8-mxfp4: all else in fp8, DeepSeek-V4), and int4-moe a 16-bit scale for 32, likewise
-// (Kimi-K2-Thinking); int4-g32-wo a 16-bit scale and zero point for 32;
+// for 16; mxfp4 an 8-bit exponent for 32, experts alone (gpt-oss; fp8-mxfp4: all else in fp8, DeepSeek-V4), and
+// int4-moe a 16-bit scale for 32, likewise (Kimi-K2-Thinking); int4-g32-wo a 16-bit scale and zero point for 32;
 // AWQ and GPTQ the same for 128, the zero point in 4 bits; gf4 a shared fp8 scale and eight 3-bit values in 32 bits;
 // Q4_0 a 16-bit scale for 32; Q4_K 144 bytes, Q5_K 176 and Q6_K 210 for 256; mixtures (_S, _M, _L, Q2_K, IQ) have parts
 // in wider types: what is left of the bits a weight that llama.cpp's quantize tool prints for Llama-3.1-8B without its

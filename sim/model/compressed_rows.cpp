@@ -67,7 +67,7 @@ std::string compressed_problem(const ModelShape& s) {
   if (!c) return c == CompressedRows{} ? "" : "sizes of compressed rows are there, but row_rates is not";
   if (std::string problem = rates_problem(s); !problem.empty()) return problem;
   if (s.kv_heads != 1 || s.v_head_dim != s.head_dim) {
-    return fmt::format("a row is k and v of one KV head at once where row_rates is there, but kv_heads is {} of {} and {}",
+    return fmt::format("with row_rates a row is k and v of one KV head at once, but kv_heads is {} of {} and {}",
                        s.kv_heads, s.head_dim, s.v_head_dim);
   }
   if (s.latent() || !s.other.layers.empty() || s.sharing_layers > 0 || s.state.layers > 0 || s.attention_gate ||
@@ -78,7 +78,7 @@ std::string compressed_problem(const ModelShape& s) {
     return fmt::format("latent_q_rank is {}, expected 1 to {} where row_rates is there", s.latent_q_rank, 1U << 20);
   }
   if (c.out_groups == 0 || s.heads % c.out_groups != 0 || c.out_rank == 0 || c.out_rank > 1U << 16) {
-    return fmt::format("out_groups and out_rank are {} and {}, expected groups of the {} heads that are alike, of 1 to {}",
+    return fmt::format("out_groups and out_rank are {} and {}, expected equal groups of the {} heads, of 1 to {} each",
                        c.out_groups, c.out_rank, s.heads, 1U << 16);
   }
   return {};

@@ -161,8 +161,8 @@ Bytes weight_bytes(const ModelShape& shape, DType type);
 Bytes kv_bytes_per_token(const ModelShape& shape, KvType type);
 // The cache of one sequence of `tokens` tokens: a layer with a window holds no more than its window.
 Bytes kv_bytes(const ModelShape& shape, KvType type, std::uint64_t tokens);
-// What layers without a cache, and what makes compressed rows, hold of one sequence, however long; convolutions' rows in
-// the type `weights`.
+// What layers without a cache, and what makes compressed rows, hold of one sequence, however long; convolutions' rows
+// in the type `weights`.
 Bytes state_bytes(const ModelShape& shape, DType weights);
 
 // Parts of the count, for traffic.

@@ -5,8 +5,9 @@
 
 namespace kvroof {
 
-// Parameters of one mixer or MLP, in 32 bits: a product of all `streams` of size `hidden` that makes a weight of each on
-// the way in, one on the way out, and a matrix that mixes them, with a bias each and three scales. 0 of fewer than two.
+// Parameters of one mixer or MLP, in 32 bits: a product of all `streams` of size `hidden` that makes a weight of each
+// on the way in, one on the way out, and a matrix that mixes them, with a bias each and three scales. 0 of fewer than
+// two.
 constexpr std::uint64_t stream_parameters(std::uint64_t streams, std::uint64_t hidden) {
   const std::uint64_t weights = (2 + streams) * streams;
   return streams < 2 ? 0 : weights * (streams * hidden + 1) + 3;

@@ -45,7 +45,9 @@ void take_queries(LayerCounts& c, const Residency& rows, u64 tokens, std::uint32
   const double met = static_cast<double>(compressed_rows_seen(tokens, rate));
   const double growth = met / static_cast<double>(prefill_rows_read(rows.prompt, 1));
   c.policy_flops = growth * c.policy_flops;
-  const auto grow = [growth](u64& count) { count = static_cast<u64>(std::llround(growth * static_cast<double>(count))); };
+  const auto grow = [growth](u64& count) {
+    count = static_cast<u64>(std::llround(growth * static_cast<double>(count)));
+  };
   grow(c.attended);
   grow(c.state_read);
   grow(c.state_written);

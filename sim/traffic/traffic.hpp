@@ -36,11 +36,11 @@
 // (sim/core/kv_type.hpp). A cache with a residual window (KIVI) writes float16 rows, reads what the tokens' ages say,
 // holes in groups of k included, and counts what it converts as compaction: float16 read, codes and scales written.
 //
-// Compressed rows (sim/model/compressed_rows.hpp) are rows beside those of a window, one for several tokens. A layer has
-// the linears q down, norm, q up, the row of a token, the output in groups and what joins them; rotary passes q and the
-// row, norming both, and the output. What makes the rows, and keys of their index, are two linears
-// each, whose results a buffer takes and gives back. Residual streams are read by a linear and by a mean of them on the
-// way to a mixer or an MLP, and read and written after it, in place of the residual.
+// Compressed rows (sim/model/compressed_rows.hpp) are rows beside those of a window, one for several tokens. A layer
+// has the linears q down, norm, q up, the row of a token, the output in groups and what joins them; rotary passes q and
+// the row, norming both, and the output. What makes the rows, and keys of their index, are two linears each, whose
+// results a buffer takes and gives back. Residual streams are read by a linear and by a mean of them on the way to a
+// mixer or an MLP, and read and written after it, in place of the residual.
 //
 // Layers may have other heads than most (ModelShape::other), whose rows count as several where they are wider, and may
 // have no rows of their own but read those of an earlier layer. What a layer adds of an embedding of its own are three

@@ -1,4 +1,5 @@
-// Layers with compressed rows beside a window: what is held, read and written, counted by hand, and what a policy changes.
+// Layers with compressed rows beside a window: what is held, read and written, counted by hand, and what a policy
+// changes.
 #include "sim/model/compressed_rows.hpp"
 
 #include <filesystem>
