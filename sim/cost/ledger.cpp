@@ -9,8 +9,8 @@ namespace {
 
 using u64 = std::uint64_t;
 
-// Elements alive at once for one token: the residual and its norm, and the widest of attention and MLP (of a layer of
-// experts, those that the token chose; of a layer with a state, what goes into it and what comes out).
+// Elements alive at once for one token: the residual, or its streams, and its norm, and the widest of attention and MLP
+// (of a layer of experts, those that the token chose; of a layer with a state, what goes into it and what comes out).
 u64 live_elements(const ModelShape& s, std::uint32_t devices = 1) {
   u64 attention = 0;
   for (const AttentionKind& a : attention_kinds(s)) {
@@ -21,7 +21,8 @@ u64 live_elements(const ModelShape& s, std::uint32_t devices = 1) {
   }
   const u64 mlp = (s.mlp == MlpKind::kGated ? 3 : 2) * widest_mlp(s);
   const StateRows state = state_rows(s.state, s.hidden);
-  return 2 * u64{s.hidden} + (std::max({attention, mlp, state.widest + state.out}) + devices - 1) / devices;
+  const u64 residual = (1 + std::max(s.residual_streams, 1U)) * u64{s.hidden};
+  return residual + (std::max({attention, mlp, state.widest + state.out}) + devices - 1) / devices;
 }
 
 // Exact below 2^53; more than an exabyte is one exabyte, so that sums cannot wrap around.
