@@ -140,6 +140,7 @@ Result<ModelConfig> parse_deepseek_v4_config(std::string_view config_json) {
   read_rows(fields, s);
   read_experts_of_all_layers(fields, s);
   s.residual_streams = fields.size("hc_mult", 4, 64);
+  if (s.residual_streams < 2) fields.refuse("hc_mult", "a single residual stream is not supported in this family");
   say_not_run(config);
   return finish_config(fields, std::move(config));
 }

@@ -151,6 +151,7 @@ TEST_CASE("configurations that no DeepSeek-V4 can have are refused by name") {
   check_refused(changed(tiny(), "\"n_shared_experts\":1", "\"n_shared_experts\":2"), "n_shared_experts");
   check_refused(tiny(R"(,"hidden_act":"gelu")"), "hidden_act");
   check_refused(changed(tiny(), "\"hc_mult\":3", "\"hc_mult\":1000"), "hc_mult");
+  check_refused(changed(tiny(), "\"hc_mult\":3", "\"hc_mult\":1"), "hc_mult");
 }
 
 TEST_CASE("sizes of compressed rows that do not go together are named") {
