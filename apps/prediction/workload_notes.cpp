@@ -79,8 +79,8 @@ std::string compressed_note(const ModelShape& model, std::uint64_t tokens) {
     if (const std::uint32_t rate = model.compressed.rate(layer); rate > 0) compressed += tokens / rate;
   }
   return fmt::format("{} holds {} rows of a sequence of {} tokens where others hold {}: policies act on the {} that "
-                     "stand for several tokens each, of which budgets are, and {} of windows stay; there is little to "
-                     "gain",
+                     "stand for several tokens each, of which budgets are, and {} of windows stay; the cache is small "
+                     "before anything is evicted",
                      model.name, window + compressed, tokens, model.layers * tokens, compressed, window);
 }
 
