@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "apps/cli/command.hpp"
 #include "apps/cli/data_folder.hpp"
@@ -182,6 +183,7 @@ std::string attention_text(const ModelShape& s) {
   if (s.latent()) {
     return fmt::format("{} heads on one latent row of {} + {}", s.heads, s.latent_rank, s.latent_rope_dim);
   }
+  if (s.compressed) return fmt::format("{} query heads on one row of {}, k and v at once", s.heads, s.head_dim);
   std::string text = fmt::format("{} query heads on {} KV heads of {}", s.heads, s.kv_heads, s.head_dim);
   const OtherAttention& o = s.other;
   if (!o.layers.empty()) {
@@ -190,6 +192,18 @@ std::string attention_text(const ModelShape& s) {
   }
   if (s.sharing_layers > 0) text += fmt::format("; the last {} layers read caches of earlier ones", s.sharing_layers);
   return text;
+}
+
+// How many layers hold a row for so many tokens.
+std::string compressed_text(const ModelShape& s) {
+  std::map<std::uint32_t, std::uint32_t> layers;
+  for (const std::uint32_t rate : s.compressed.rates) ++layers[rate];
+  std::string text = "beside the window";
+  for (const auto& [rate, count] : layers) {
+    text += rate == 0 ? fmt::format(", none in {} layers", count)
+                      : fmt::format(", one for {} tokens in {} layers", rate, count);
+  }
+  return text + fmt::format("; what makes them holds {} of a sequence", bytes_text(compressor_bytes(s)));
 }
 
 std::string states_text(const ModelShape& s) {
@@ -205,13 +219,16 @@ std::string facts_text(const ModelShape& s, const Weights& weights, const std::s
   const std::uint32_t all = s.blocks();
   std::string text = line("family", fmt::format("{}: {} layers of {}", s.family, all, s.hidden));
   text += line("attention", attention_text(s));
+  if (s.compressed) text += line("compressed rows", compressed_text(s));
   if (s.index) {
-    text += line("index", fmt::format("{} tokens at most for a query, chosen by {} heads of {} in {} of {} layers",
-                                      s.index.tokens, s.index.heads, s.index.dim, s.index.layers, s.layers));
+    text += line("index", fmt::format("{} {} at most for a query, chosen by {} heads of {} in {} of {} layers",
+                                      s.index.tokens, s.compressed ? "compressed rows" : "tokens", s.index.heads,
+                                      s.index.dim, s.index.layers, s.layers));
   }
   if (s.state.layers > 0) text += line("states", states_text(s));
   const std::size_t unturned = s.unturned_layers.size();
   const std::string none = unturned > 0 ? fmt::format(", none in {} of {} layers", unturned, s.layers) : "";
+  if (s.residual_streams > 1) text += line("residual", fmt::format("{} streams", s.residual_streams));
   text += line("positions", fmt::format("{}{}; up to {} tokens", position_text(s), none, s.max_positions));
   const std::uint32_t windowed = windowed_layers(s);
   const std::string none_known = weights.unknown_windows.empty() ? "none" : weights.unknown_windows;
@@ -240,6 +257,7 @@ void add_facts(Table& table, const ModelShape& s, const Weights& weights, const 
       {{"windows not known", "unknown_windows", false}, weights.unknown_windows},
       {{"layers with an index", "index_layers"}, std::to_string(s.index.layers)},
       {{"tokens a query reads at most", "index_tokens"}, s.index ? std::to_string(s.index.tokens) : ""},
+      {{"layers with compressed rows", "compressed_layers"}, std::to_string(s.compressed.layers())},
       {{"layers with other heads", "other_layers"}, std::to_string(s.other.layers.size())},
       {{"layers that read others' caches", "sharing_layers"}, std::to_string(s.sharing_layers)},
       {{"layers with a state", "state_layers"}, std::to_string(s.state.layers)},

@@ -71,6 +71,19 @@ void add_assumed_weights(std::vector<std::string>& notes, const WorkloadRequest&
   }
 }
 
+// What of the cache a policy can act on where rows stand for several tokens.
+std::string compressed_note(const ModelShape& model, std::uint64_t tokens) {
+  std::uint64_t window = 0, compressed = 0;
+  for (std::uint32_t layer = 0; layer < model.layers; ++layer) {
+    window += std::min<std::uint64_t>(tokens, model.window(layer));
+    if (const std::uint32_t rate = model.compressed.rate(layer); rate > 0) compressed += tokens / rate;
+  }
+  return fmt::format("{} holds {} rows of a sequence of {} tokens where others hold {}: policies act on the {} that "
+                     "stand for several tokens each, of which budgets are, and {} of windows stay; the cache is small "
+                     "before anything is evicted",
+                     model.name, window + compressed, tokens, model.layers * tokens, compressed, window);
+}
+
 }  // namespace
 
 std::vector<std::string> one_token_notes(const WorkloadRequest& request) {
@@ -114,6 +127,9 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request, std::spa
     return std::any_of(request.points.begin(), request.points.end(), holds);
   };
   const bool evicts = any_point([](const PolicySpec& point) { return point.name != "full"; });
+  if (evicts && request.model.compressed) {
+    notes.push_back(compressed_note(request.model, std::uint64_t{request.prompt} + request.output));
+  }
   if (evicts || any_point([](const PolicySpec& point) { return point.kv && point.kv->bits() < 16; })) {
     notes.emplace_back("what a smaller cache costs in quality is not in these numbers: `kvroof replay` and `kvroof "
                        "eval` measure it on a model that you have");

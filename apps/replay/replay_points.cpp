@@ -241,7 +241,7 @@ std::vector<LayerCounts> step_counts_as(const PointResult& result, const ModelSh
     };
     for_each_layer(recorded, to, layer_of, [&](const Residency& projected) {
       for (std::uint32_t s = 0; s < output; ++s) {
-        steps[first + s] += projected.at(s + 1, 0);
+        for (std::uint32_t cell = 0; cell < projected.layers; ++cell) steps[first + s] += projected.at(s + 1, cell);
       }
     });
   }

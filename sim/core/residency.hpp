@@ -51,6 +51,8 @@ struct LayerCounts {
   // Elements in the cache's type that the policy read or wrote to score tokens: of k, v and q, and of page metadata.
   std::uint64_t scored = 0;
   std::uint64_t page_metadata = 0;  // elements in the cache's type that are held beside k and v: bounds of pages
+  // Of the rows above, those that have a key in an index where only some of a model's do (CompressedRows).
+  std::uint64_t keyed_written = 0, keyed_moved = 0, keyed_resident = 0;
   PolicyFlops policy_flops;
   // Where they were asked for: the rows above by how a cache with a residual window keeps them (KvType::by_age).
   AgedRows attended_aged, resident_aged;
@@ -64,7 +66,8 @@ struct LayerCounts {
 inline constexpr std::array kCountFields = {
     &LayerCounts::attended,  &LayerCounts::attended_other, &LayerCounts::indexed,    &LayerCounts::written,
     &LayerCounts::moved,     &LayerCounts::resident,       &LayerCounts::allocated,  &LayerCounts::allocated_paged,
-    &LayerCounts::state_read, &LayerCounts::state_written, &LayerCounts::scored,     &LayerCounts::page_metadata};
+    &LayerCounts::state_read, &LayerCounts::state_written, &LayerCounts::scored,     &LayerCounts::page_metadata,
+    &LayerCounts::keyed_written, &LayerCounts::keyed_moved, &LayerCounts::keyed_resident};
 inline constexpr std::array kAgedCounts = {&LayerCounts::attended_aged, &LayerCounts::resident_aged,
                                            &LayerCounts::converted};
 static_assert(sizeof(LayerCounts) == kCountFields.size() * sizeof(std::uint64_t) + sizeof(PolicyFlops) +
@@ -139,6 +142,10 @@ struct Residency {
   // Of `rows` of a layer those that one query reads where an index chooses them.
   [[nodiscard]] std::uint64_t chosen(std::uint64_t rows) const {
     return index_tokens == 0 ? rows : std::min(rows, std::uint64_t{index_tokens} * storage_heads);
+  }
+  // Whether an index chooses in a layer: no window, which is read whole, has one.
+  [[nodiscard]] bool chooses(std::uint32_t layer) const {
+    return index_tokens > 0 && (layer_windows.empty() || layer_windows[layer] == 0);
   }
   [[nodiscard]] const LayerCounts& at(std::uint32_t step, std::uint32_t layer) const {
     return cells[static_cast<std::size_t>(step) * layers + layer];

@@ -75,7 +75,7 @@ CostModel::Reading CostModel::reading(const StepTraffic& traffic, std::uint64_t 
 double CostModel::uncached(std::uint64_t tokens) const {
   const std::uint64_t q_alone = std::max(std::uint64_t{shape_.heads} * shape_.head_dim,
                                          std::uint64_t{shape_.other.heads} * shape_.other.head_dim);
-  const std::uint64_t q = q_alone * (shape_.attention_gate ? 2 : 1);
+  const std::uint64_t q = q_alone * (shape_.attention_gate || shape_.compressed ? 2 : 1);  // with its gate, or output
   const std::uint64_t state = state_rows(shape_.state, shape_.hidden).widest;
   const std::uint64_t elements = std::max({std::uint64_t{shape_.hidden}, widest_mlp(shape_), q, state});
   const double widest = 4.0 * static_cast<double>(tokens) * static_cast<double>(elements);
@@ -109,7 +109,8 @@ CostModel::ReadWeights CostModel::read_weights(const StepTraffic& traffic, std::
   const auto packed = [](double count, double bits) { return bits < 16 ? count : 0; };
   return {(layers * format.layer_bits + experts * format.expert_bits + head * format.head_bits) / 8,
           elements - counted_experts + experts,
-          packed(layers, format.layer_bits) + packed(experts, format.expert_bits) + packed(head, format.head_bits),
+          packed(experts, format.expert_bits) +
+              (unpacks_experts_alone_ ? 0 : packed(layers, format.layer_bits) + packed(head, format.head_bits)),
           experts * format.expert_bits / 8};
 }
 
@@ -236,7 +237,8 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
                      of_chosen_rows(reading_rows, engine_.chosen_share),
                      head_share() * traffic[KernelFamily::kAttention].value + operations_of(layers * heads_there),
                      of_chosen_rows(attention_peak_, engine_.chosen_share));
-  add_index(parts, traffic, false);
+  add_wide_queries(parts, passed);
+  add_index(parts, traffic, passed, false);
   add_states(parts, traffic, false);
   // Written by attention and read by the policy.
   const double observed = residency.needs_probabilities ? 2 * probabilities : 0;
@@ -285,7 +287,8 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
   parts.add_roofline(CostTerm::kAttention, Limit::kKv, layers, attention_start_,
                      kv_share_ * bytes(Cause::kKvWrite) + share_ * unfused, attention_bandwidth_, passes * operations,
                      peak);
-  if (chosen) add_index(parts, traffic, true);
+  add_wide_queries(parts, tokens);
+  if (chosen) add_index(parts, traffic, tokens, true);
   add_states(parts, traffic, true);
   const double compaction = kv_share_ * bytes(Cause::kCompaction);
   if (compaction > 0) {

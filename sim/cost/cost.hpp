@@ -186,7 +186,7 @@ class CostModel {
   // Bytes of one device that the cache of a prompt of so many tokens takes, whole but for what windows hide; with that
   // of what drafts.
   [[nodiscard]] double prompt_bytes(std::uint64_t tokens) const;
-  // Likewise the states of one sequence in layers without a cache, also of what drafts.
+  // Likewise the states of one sequence in layers without a cache, also of what drafts, and what makes compressed rows.
   [[nodiscard]] double held_states() const;
   // As many rows of a sequence, in all of its layers, as the pages hold that `rows` take where they share pages with
   // states; elsewhere `rows` itself.
@@ -273,13 +273,15 @@ class CostModel {
   [[nodiscard]] double walked_columns() const;
   // cost_index.cpp: where an index chooses the tokens that queries read.
   void set_index(const Device& device);
-  void add_index(Parts& parts, const StepTraffic& traffic, bool prompts) const;
+  void add_index(Parts& parts, const StepTraffic& traffic, std::uint64_t queries, bool prompts) const;
+  void add_wide_queries(Parts& parts, std::uint64_t queries) const;
   // What attention reaches of this rate where it reads chosen rows; elsewhere the rate itself.
   [[nodiscard]] Rate of_chosen_rows(Rate rate, double share) const;
   // What attention computes on this device, of what all compute.
   [[nodiscard]] double head_share() const;
   // Whether queries of a prompt read the tokens that the index chose.
   [[nodiscard]] bool chooses(const LayerCounts& prompt) const {
+    if (shape_.compressed) return true;
     return shape_.index && (prompt.indexed > prompt.attended || !engine_.short_prompts_whole);
   }
   // A latent row is longer than k and v of a head: (rank + rope) + rank to (nope + rope) + v (arXiv:2405.04434, 2.1.2).
@@ -298,6 +300,10 @@ class CostModel {
   };
   [[nodiscard]] std::optional<StatePages> state_pages() const;
   [[nodiscard]] double allocated_states() const;  // bytes of one sequence on one device, in whole pages
+  // Likewise of what makes compressed rows, which no step has several of.
+  [[nodiscard]] double held_compressors() const {
+    return kv_share_ * stage_share_ * static_cast<double>(compressor_bytes(shape_));
+  }
   [[nodiscard]] double state_products() const;  // of one layer, beside the two that a layer of attention has there
   void add_linears(Parts& parts, const StepTraffic& traffic, std::uint64_t tokens, Rate reading, Rate peak,
                    double fill = 1) const;
@@ -324,6 +330,7 @@ class CostModel {
   Rate linear_peak_, attention_peak_, policy_peak_;                         // operations/s that kernels reach
   Rate linear_start_, attention_start_, elementwise_start_, kernel_start_;  // seconds
   Rate index_peak_ = {1, 0};   // operations/s of the products of an index
+  double wide_query_ = 0;      // seconds of a query of 64 heads beside compressed rows, whatever rows it reads
   double index_score_ = 0;     // seconds of one score of a prompt, beside its products
   Rate attention_call_, attention_cold_;                                    // seconds, of a call by itself
   Rate hop_start_, hop_bandwidth_;   // of a hand-over between stages
@@ -332,6 +339,7 @@ class CostModel {
   // Of a layer's tokens on their way to experts and back: seconds, and seconds of a token.
   double exchange_start_ = 0, exchange_token_ = 0;
   double unpack_seconds_ = 0;  // of one parameter
+  bool unpacks_experts_alone_ = false;  // where products of the other weights' type are the board's own
   // Bytes/s; operations/s of products with weights and of attention. 0: caches hold models, no limit.
   double datasheet_bandwidth_ = 0, datasheet_peak_ = 0, datasheet_attention_peak_ = 0;
   Rate tile_ = {0, 0};         // seconds of one parameter in a tile of rows; 0: products take the rows that there are

@@ -1,4 +1,5 @@
-// What routed and shared experts, latent attention, indexes and states launch, and when their calls start.
+// What routed and shared experts, latent attention, indexes, compressed rows, residual streams and states launch, and
+// when their calls start.
 #include <algorithm>
 
 #include "sim/cost/cost_parts.hpp"
@@ -31,8 +32,10 @@ void CostModel::set_experts(bool own_products, bool packed_as_is) {
 
 // Routed experts have a router, and shared ones two products, an activation and a sum. Latent attention has five
 // products in place of two, for the latent row of k and v and its way back, and two norms more. An index has three
-// products, a norm and a rotation (what scores and chooses tokens: add_index()). A state has a convolution where
-// attention has none.
+// products, a norm and a rotation (what scores and chooses tokens: add_index()). Beside compressed rows attention has
+// two products more, of q and of the output, two norms and the output's rotation; the rows a product of their own and a
+// kernel that makes them. Residual streams have a product, the sum of its parts and what makes weights and a mean of it
+// on the way in, and a kernel on the way out. A state has a convolution where attention has none.
 CostModel::MoreKernels CostModel::more_kernels() const {
   const auto routed = static_cast<double>(shape_.expert_layers());
   const bool apart = native_experts_ || !engine_.shared_with_routed;
@@ -40,13 +43,18 @@ CostModel::MoreKernels CostModel::more_kernels() const {
   const double latent = shape_.latent() ? shape_.layers : 0;
   const double ways = shape_.expert_width > 0 ? 2 * routed : 0;  // to narrower experts and back
   const double states = shape_.state.layers, index = shape_.index.layers;
-  MoreKernels more{routed + 2 * shared + 3 * latent + 3 * index + ways + states * state_products(),
-                   routed_kernels_ * routed + 2 * shared + 2 * latent + 2 * index + states};
+  const double beside = shape_.compressed ? shape_.layers : 0, made = shape_.compressed.layers();
+  const double streams = shape_.residual_streams > 1 ? 2 * shape_.depth() : 0;
+  MoreKernels more{routed + 2 * shared + 3 * latent + 3 * index + ways + states * state_products() + 2 * beside + made +
+                       streams,
+                   routed_kernels_ * routed + 2 * shared + 2 * latent + 2 * index + states + 3 * beside + made +
+                       3 * streams};
   more.expert_calls = routed * expert_call_;
   more.quantised = shape_.depth() * engine_.linears_per_layer + more.products;
   // Routers stay in 16 bits, and so may latent attention; a kernel of experts in 4 bits quantises its inputs itself.
   if (native_experts_) more.quantised -= 3 * routed;
   if (deployment_.weights.plain_latent) more.quantised -= 5 * latent + 3 * index;
+  more.quantised -= streams + made;  // what makes rows and mixes streams stays as it is
   return more;
 }
 

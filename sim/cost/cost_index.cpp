@@ -1,5 +1,6 @@
 // Attention to the tokens that an index chooses: queries meet the keys of all tokens, and the highest scores are found.
-// Constants are of tables of whole attention modules of DeepSeek-V3.2 and GLM-5 (docs/method.md, "Chosen tokens").
+// Constants are of tables of whole attention modules of DeepSeek-V3.2 and GLM-5 (docs/method.md, "Chosen tokens"), and
+// of attention beside compressed rows, by itself, of DeepSeek-V4 ("Compressed rows").
 #include <algorithm>
 
 #include "sim/cost/cost_parts.hpp"
@@ -16,6 +17,9 @@ constexpr double kKeysShare = 0.88;  // of what attention reads its rows at
 constexpr double kScoreSeconds = 12e-12;
 // Kernels compute this many query heads, however few a device has.
 constexpr double kFewestHeads = 64;
+// A query of so many heads of 512 beside compressed rows, whatever rows it reads, on 132 multiprocessors: of 80 ns
+// (H200; 60 on B200's 148) in calls of 1,024 sequences that read a row each, what its own bytes do not explain.
+constexpr double kWideQuerySeconds = 50e-9;
 
 }  // namespace
 
@@ -25,11 +29,13 @@ void CostModel::set_index(const Device& device) {
   const double peak = own ? device.value(DeviceField::kPeakFp8Tflops) * 1e12 : device.peak(DType::kBF16).value;
   index_peak_ = {rate(device, DeviceField::kMatmulFraction, peak).value, kIndexSpread};
   const auto& multiprocessors = device.fact(DeviceField::kSmCount);
-  index_score_ = kScoreSeconds * (multiprocessors ? 132 / multiprocessors->value : 1);
+  const double beside_132 = multiprocessors ? 132 / multiprocessors->value : 1;
+  index_score_ = kScoreSeconds * beside_132;
+  wide_query_ = kWideQuerySeconds * beside_132;
 }
 
 // Engines keep the index whole on each device that shares a layer.
-void CostModel::add_index(Parts& parts, const StepTraffic& traffic, bool prompts) const {
+void CostModel::add_index(Parts& parts, const StepTraffic& traffic, std::uint64_t queries, bool prompts) const {
   if (!shape_.index) return;
   const double pairs = traffic.index_flops.value / shape_.index.operations();
   // Blocks of a prompt's queries share the keys.
@@ -37,16 +43,25 @@ void CostModel::add_index(Parts& parts, const StepTraffic& traffic, bool prompts
   parts.add_roofline(CostTerm::kAttention, Limit::kKv, kIndexKernels * shape_.index.layers,
                      {kernel_start_.value, kIndexSpread}, keys + kScoreBytes * pairs,
                      {kKeysShare * attention_bandwidth_.value, kIndexSpread}, traffic.index_flops.value, index_peak_);
-  parts.add(CostTerm::kAttention, Limit::kLaunches, shape_.index.layers * engine_.index_us * 1e-6, kIndexSpread);
+  const double rows = static_cast<double>(queries * shape_.index.layers) * shape_.index.tokens;
+  const double plain = shape_.compressed ? 0 : engine_.index_us;
+  const double choosing = shape_.compressed && !prompts && pairs > rows ? engine_.choose_rows_us : plain;
+  parts.add(CostTerm::kAttention, Limit::kLaunches, shape_.index.layers * choosing * 1e-6, kIndexSpread);
   if (prompts) parts.add(CostTerm::kAttention, Limit::kCompute, index_score_ * pairs, kIndexSpread);
 }
 
+void CostModel::add_wide_queries(Parts& parts, std::uint64_t queries) const {
+  if (!shape_.compressed) return;
+  const double of_layer = static_cast<double>(queries) * std::max(1.0, head_share() * shape_.heads / kFewestHeads);
+  parts.add(CostTerm::kAttention, Limit::kCompute, shape_.layers * of_layer * wide_query_, kChosenSpread);
+}
+
 CostModel::Rate CostModel::of_chosen_rows(Rate rate, double share) const {
-  return shape_.index ? Rate{share * rate.value, kChosenSpread} : rate;
+  return shape_.index || shape_.compressed ? Rate{share * rate.value, kChosenSpread} : rate;
 }
 
 double CostModel::head_share() const {
-  return shape_.index ? std::max(share_, kFewestHeads / shape_.heads) : share_;
+  return shape_.index || shape_.compressed ? std::max(share_, kFewestHeads / shape_.heads) : share_;
 }
 
 }  // namespace kvroof

@@ -79,14 +79,15 @@ void CostModel::set_hops(const Device& device, double domain, double hosted) {
 }
 
 // Two sums of the residual stream a layer over the devices that share it: a ring, or, of messages that are short enough
-// for it, each device reads those of all others at once; a hand-over between stages. A norm over all heads of q and k
-// sums their squares over the devices as well, two numbers a token. Where the host shares out one product after
-// another, the parts of each product come back to one device instead.
+// for it, each device reads those of all others at once; a hand-over, of all streams, between stages. A norm over all
+// heads of q and k sums their squares over the devices as well, two numbers a token. Where the host shares out one
+// product after another, the parts of each product come back to one device instead.
 void CostModel::add_links(Parts& parts, std::uint64_t tokens) const {
   const double bytes = static_cast<double>(tokens * shape_.hidden) * kActivationBytes;
   const double devices = deployment_.tensor_parallel;
   const double hops = deployment_.stages - 1.0;
-  double seconds = hops * (hop_start_.value + bytes / hop_bandwidth_.value);
+  const double handed = bytes * std::max(shape_.residual_streams, 1U);
+  double seconds = hops * (hop_start_.value + handed / hop_bandwidth_.value);
   if (devices > 1 && engine_.product_us > 0) {
     seconds += shape_.depth() * engine_.linears_per_layer * devices * engine_.product_us * 1e-6;
   } else if (devices > 1) {

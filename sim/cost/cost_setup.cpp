@@ -176,8 +176,11 @@ void CostModel::set_products(const Device& device) {
   const bool own_products = multiplies_in_format(device);
   if (own_products) prompt_share_ = format.prompt_share;
   const bool packed_as_is = own_products || (format.native && device.fact(*format.native));
-  const double unpacking = packed_as_is ? 0 : engine_.unpacking * format.unpack_operations;
-  set_experts(own_products, packed_as_is);
+  // Of a mixture, boards may have products of what all else is stored in, but none of the experts'.
+  const bool experts_as_is = own_products && format.native ? device.fact(*format.native).has_value() : packed_as_is;
+  unpacks_experts_alone_ = packed_as_is && !experts_as_is;
+  const double unpacking = experts_as_is ? 0 : engine_.unpacking * format.unpack_operations;
+  set_experts(own_products, experts_as_is);
   unpack_seconds_ = unpacking / device.peak(DType::kF32).value;
   const double dense = own_products ? device.value(*format.peak) * 1e12 : device.peak(types_.weights).value;
   const bool own_share = own_products && format.share && device.fact(*format.share);

@@ -46,7 +46,7 @@ Estimate CostModel::state_call(Bytes states) const {
 double CostModel::held_states() const {
   const double of_draft = draft_ ? draft_->held_states() : 0;
   const double layers = shape_.state.layers;
-  if (!(layers > 0)) return of_draft;
+  if (!(layers > 0)) return of_draft + held_compressors();
   const double of_stage = std::ceil(layers / deployment_.stages) / layers;
   return of_draft + share_ * of_stage * static_cast<double>(state_bytes(shape_, types_.weights).value);
 }

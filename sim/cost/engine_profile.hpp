@@ -40,6 +40,7 @@ struct EngineProfile {
   double chosen_share = 0.5, chosen_prompt_share = 0.75;
   bool short_prompts_whole = false;
   double index_us = 0;                    // a layer that chooses takes longer by so much
+  double choose_rows_us = 0;              // the same of compressed rows, in steps where not all of them are read
   bool prompts_first = false;             // a server computes all prompts that wait before answers go on
   bool admits_by_prompt = false;          // a request has its place once its prompt fits, until answers do not
   bool prompts_together = false;          // the prompts of a batch are computed as one

@@ -60,6 +60,7 @@ constexpr Field kFields[] = {
     {"launch_us", &P::launch_us, 0, kSecond},
     {"experts_us", &P::experts_us, 0, kSecond},
     {"index_us", &P::index_us, 0, kSecond},
+    {"choose_rows_us", &P::choose_rows_us, 0, kSecond},
     {"eager_launch_us", &P::eager_launch_us, 0, kSecond},
     {"prompt_launch_us", &P::prompt_launch_us, 0, kSecond},
     {"gap_us", &P::gap_us, 0, kSecond},

@@ -9,19 +9,20 @@ namespace {
 
 using u64 = std::uint64_t;
 
-// Elements alive at once for one token: the residual and its norm, and the widest of attention and MLP (of a layer of
-// experts, those that the token chose; of a layer with a state, what goes into it and what comes out).
+// Elements alive at once for one token: the residual, or its streams, and its norm, and the widest of attention and MLP
+// (of a layer of experts, those that the token chose; of a layer with a state, what goes into it and what comes out).
 u64 live_elements(const ModelShape& s, std::uint32_t devices = 1) {
   u64 attention = 0;
   for (const AttentionKind& a : attention_kinds(s)) {
     const u64 gate = s.attention_gate ? u64{a.heads} * a.head_dim : 0;
     const u64 q_and_out = u64{a.heads} * (u64{a.head_dim} + a.v_head_dim) + gate;
-    const u64 k_and_v = a.kv_heads * (s.latent() ? s.row_width() : u64{a.head_dim} + a.v_head_dim);
+    const u64 k_and_v = a.kv_heads * (s.latent() || s.compressed ? s.row_width() : u64{a.head_dim} + a.v_head_dim);
     attention = std::max(attention, q_and_out + k_and_v);
   }
   const u64 mlp = (s.mlp == MlpKind::kGated ? 3 : 2) * widest_mlp(s);
   const StateRows state = state_rows(s.state, s.hidden);
-  return 2 * u64{s.hidden} + (std::max({attention, mlp, state.widest + state.out}) + devices - 1) / devices;
+  const u64 residual = (1 + std::max(s.residual_streams, 1U)) * u64{s.hidden};
+  return residual + (std::max({attention, mlp, state.widest + state.out}) + devices - 1) / devices;
 }
 
 // Exact below 2^53; more than an exabyte is one exabyte, so that sums cannot wrap around.
@@ -44,7 +45,8 @@ KvBytes CostModel::allocated(const ResidencySummary& residency) const {
 
 KvBytes CostModel::allocated_for_tokens(const ResidencySummary& residency) const {
   if (state_pages()) return kv_row(shape_, types_.kv) * rows_in_state_pages(residency, residency.peak_rows);
-  if (!engine_.keeps_hidden_rows || residency.evicts || shape_.layer_windows.empty()) {
+  // Windows beside compressed rows have a cache of their own kind, which no engine is known to keep whole.
+  if (!engine_.keeps_hidden_rows || residency.evicts || shape_.layer_windows.empty() || shape_.compressed) {
     return residency.allocated_bytes(shape_, types_.kv, engine_.paged_cache);
   }
   const u64 tokens = u64{residency.prompt} + residency.steps;
@@ -72,7 +74,8 @@ MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t 
   m.kv_residual = of_batch(allocated.residual);
   const auto bounds = static_cast<double>(kv.scored_bytes(residency.peak_page_metadata));
   m.policy_state = bytes_of(rows * static_cast<double>(residency.state_bytes_per_row) + held * bounds * sequences);
-  m.states = bytes_of(allocated_states() * sequences * step_tokens().passed);
+  const double once = held_compressors(), others = allocated_states() - once;
+  m.states = bytes_of((others * step_tokens().passed + once) * sequences);
   const double decode = sequences * step_tokens().passed * (live + shape_.vocab);
   // Sequences are prefilled one after the other, long ones in chunks, unless the engine takes all prompts as one.
   const double prompt = residency.prompt;
@@ -103,7 +106,7 @@ MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t 
 
 double CostModel::prompt_bytes(std::uint64_t tokens) const {
   ModelShape shape = shape_;
-  if (engine_.keeps_hidden_rows) shape.layer_windows.clear();
+  if (engine_.keeps_hidden_rows && !shape.compressed) shape.layer_windows.clear();
   return kv_share_ * stage_share_ * static_cast<double>(kv_bytes(shape, types_.kv, tokens).value) +
          draft_cache_bytes(static_cast<double>(tokens));
 }

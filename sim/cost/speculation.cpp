@@ -29,6 +29,12 @@ ModelShape last_layer(const ModelShape& target) {
   s.dense_layers = 0;
   s.layer_windows.clear();
   if (s.index) s.index.layers = 1;
+  if (s.compressed) {  // whose last layer has a window alone (num_nextn_predict_layers of DeepSeek-V4)
+    s.layer_windows = {target.window(target.layers - 1)};
+    s.compressed.rates = {0};
+    s.compressed.chosen_rate = s.hashed_layers = 0;
+    s.index = {};
+  }
   s.unturned_layers.clear();
   s.other = {};
   s.sharing_layers = s.sharing_ffn = 0;
@@ -46,6 +52,7 @@ ModelShape dense_layer(const ModelShape& target) {
   s.experts = s.experts_per_token = s.expert_ffn = s.shared_expert_ffn = s.expert_width = 0;
   s.shared_expert_gate = false;
   s.index = {};
+  s.hashed_layers = 0;
   return s;
 }
 

@@ -15,8 +15,8 @@ namespace {
 using F = DeviceField;
 
 // Bits follow from the layouts: fp8 and int8 have a scale a channel or tensor (nothing a parameter); nvfp4 an fp8 scale
-// for 16; mxfp4 an 8-bit exponent for 32, experts alone (gpt-oss), and int4-moe a 16-bit scale for 32, likewise
-// (Kimi-K2-Thinking); int4-g32-wo a 16-bit scale and zero point for 32;
+// for 16; mxfp4 an 8-bit exponent for 32, experts alone (gpt-oss; fp8-mxfp4: all else in fp8, DeepSeek-V4), and
+// int4-moe a 16-bit scale for 32, likewise (Kimi-K2-Thinking); int4-g32-wo a 16-bit scale and zero point for 32;
 // AWQ and GPTQ the same for 128, the zero point in 4 bits; gf4 a shared fp8 scale and eight 3-bit values in 32 bits;
 // Q4_0 a 16-bit scale for 32; Q4_K 144 bytes, Q5_K 176 and Q6_K 210 for 256; mixtures (_S, _M, _L, Q2_K, IQ) have parts
 // in wider types: what is left of the bits a weight that llama.cpp's quantize tool prints for Llama-3.1-8B without its
@@ -35,7 +35,7 @@ constexpr double kUnpackInt8 = 18, kUnpack = 11, kUnpackFp8 = 4;
 // Experts in mxfp4 take 0.17 and 0.20 ps a parameter on H200 in tables of TensorRT-LLM and vLLM, where reading takes
 // 0.13; boards with products of 4 bits multiply them as they lie.
 constexpr double kUnpackMxfp4 = 18;
-constexpr std::array<WeightFormat, 33> kFormats = {{
+constexpr std::array<WeightFormat, 34> kFormats = {{
     {"fp8", 8, 8, 16, 16, F::kPeakFp8Tflops, kUnpackFp8, 1.5, 0.8, {}, 6},
     {"int8", 8, 8, 16, 16, F::kPeakInt8Tops, kUnpackInt8, 1.5, 0.7},
     {"int8-wo", 8, 8, 16, 16, {}, kUnpackInt8},
@@ -45,6 +45,7 @@ constexpr std::array<WeightFormat, 33> kFormats = {{
     {"fp4", 4.5, 4.5, 16, 16, F::kPeakFp4Tflops, kUnpack, 0, 1, F::kFp4Fraction, 1.8, {}, true, F::kFp4WalkUs},
     {"nvfp4", 4.5, 4.5, 16, 16, F::kPeakFp4Tflops, kUnpack, 0, 1, F::kFp4Fraction, 1.8, {}, true, F::kFp4WalkUs},
     {"mxfp4", 16, 4.25, 16, 16, {}, kUnpackMxfp4, 0, 1, {}, 0, F::kPeakFp4Tflops},
+    {"fp8-mxfp4", 8, 4.25, 16, 16, F::kPeakFp8Tflops, kUnpackMxfp4, 1.5, 0.8, {}, 6, F::kPeakFp4Tflops},
     {"gf4", 4, 4, 4, 4, {}, kUnpack},
     {"Q4_0", 4.5, 4.5, 6.5625, 4.5, {}, kUnpack},
     {"Q4_1", 5, 5, 6.5625, 5, {}, kUnpack},

@@ -23,6 +23,7 @@ constexpr std::array kFamilies = {
     ConfigFamily{"deepseek_v2", parse_deepseek_v2_config},
     ConfigFamily{"deepseek_v3", parse_deepseek_v3_config},
     ConfigFamily{"deepseek_v32", parse_deepseek_v32_config},
+    ConfigFamily{"deepseek_v4", parse_deepseek_v4_config},
     ConfigFamily{"dots1", parse_dots1_config},
     ConfigFamily{"ernie4_5", parse_ernie4_5_config},
     ConfigFamily{"ernie4_5_moe", parse_ernie4_5_moe_config},
@@ -127,7 +128,7 @@ Result<ModelConfig> parse_language_model(std::string_view text) {
     ModelOptions& options = config.value().options;
     options.fp8 = stored.fp8;
     options.stored = stored.stored;
-    if (!stored.cannot_run.empty()) options.cannot_run = stored.cannot_run;
+    if (options.cannot_run.empty()) options.cannot_run = stored.cannot_run;
     return config;
   }
   std::vector<std::string> known;

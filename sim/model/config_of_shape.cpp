@@ -26,6 +26,9 @@ void leave_layers_unturned(ModelConfig& config) {
 }
 
 std::string not_built(const ModelShape& shape) {
+  if (shape.compressed) return "attention to rows that each stand for several tokens";
+  if (shape.residual_streams > 1) return "several residual streams";
+  if (shape.hashed_layers > 0) return "experts that a table of tokens names";
   if (shape.index) return "attention to the tokens that an index chooses";
   if (!shape.other.layers.empty()) return "layers of attention with different heads";
   if (shape.sharing_layers > 0) return "layers that attend to the cache of an earlier layer";

@@ -83,10 +83,24 @@ void read_compressed(ConfigFields& fields, Quantisation& q) {
   }
 }
 
+// DeepSeek-V4's experts, which are in 4 bits where all else is in 8: an exponent of 8 bits is shared by 32, or NVIDIA's
+// scale by 16.
+void read_narrow_experts(ConfigFields& fields, Quantisation& q) {
+  const std::string name = fields.has(key("expert_dtype")) ? key("expert_dtype") : "expert_dtype";
+  const bool nvfp4 = fields.text(key("moe_quant_algo"), "") == "NVFP4";
+  fields.only(name, {"fp4", "fp8"}, "but experts beside matrices in FP8 are only supported as");
+  if (fields.text(name, "fp8") != "fp4" && !nvfp4) return;
+  const Fp8Storage fp8 = q.fp8;
+  keep(q, "fp8-mxfp4");
+  q.fp8 = fp8;
+  if (nvfp4) q.stored.expert_bits = 4.5;
+}
+
 void read_fp8(ConfigFields& fields, Quantisation& q) {
   keep_fp8(q);
   fields.only(key("fmt"), {"e4m3", "float8_e4m3fn"}, "but FP8 is only supported as");
   read_block(fields, key("weight_block_size"), q.fp8);
+  read_narrow_experts(fields, q);
 }
 
 void read_modelopt(ConfigFields& fields, Quantisation& q) {

@@ -16,6 +16,7 @@ Result<ModelConfig> parse_cwm_config(std::string_view config_json);
 Result<ModelConfig> parse_deepseek_v2_config(std::string_view config_json);
 Result<ModelConfig> parse_deepseek_v3_config(std::string_view config_json);
 Result<ModelConfig> parse_deepseek_v32_config(std::string_view config_json);
+Result<ModelConfig> parse_deepseek_v4_config(std::string_view config_json);
 Result<ModelConfig> parse_dots1_config(std::string_view config_json);
 Result<ModelConfig> parse_ernie4_5_config(std::string_view config_json);
 Result<ModelConfig> parse_ernie4_5_moe_config(std::string_view config_json);

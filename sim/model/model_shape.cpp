@@ -1,7 +1,10 @@
 #include "sim/model/model_shape.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
+
+#include "sim/model/residual_streams.hpp"
 
 namespace kvroof {
 namespace {
@@ -33,6 +36,7 @@ u64 latent_attention_parameters(const ModelShape& s) {
 
 u64 attention_parameters(const ModelShape& s, const AttentionKind& a) {
   if (s.latent()) return latent_attention_parameters(s);
+  if (s.compressed) return shared_row_attention_parameters(s) + (a.sinks ? a.heads : 0);
   const u64 hidden = s.hidden;
   const u64 q = u64{a.heads} * a.head_dim;
   const u64 k = a.own_rows ? u64{a.kv_heads} * a.head_dim : 0;
@@ -61,8 +65,13 @@ u64 mlp_parameters(const ModelShape& s, u64 ffn, u64 width) {
 u64 beside_routed_parameters(const ModelShape& s) {
   const u64 shared = s.shared_expert_ffn > 0 ? mlp_parameters(s, s.shared_expert_ffn, s.hidden) : 0;
   const u64 routers = u64{s.hidden} * (s.experts + (s.shared_expert_gate ? 1 : 0));
-  const u64 router_biases = u64{s.experts} * ((s.router_bias ? 1 : 0) + (s.router_logit_bias ? 1 : 0));
-  return routers + router_biases + shared + 2 * u64{s.expert_width} * s.hidden;
+  const u64 logit_biases = s.router_logit_bias ? s.experts : 0;
+  return routers + logit_biases + shared + 2 * u64{s.expert_width} * s.hidden;
+}
+
+u64 all_stream_parameters(const ModelShape& s) {
+  return (u64{s.mixers()} + s.mlps()) * stream_parameters(s.residual_streams, s.hidden) +
+         last_stream_parameters(s.residual_streams, s.hidden);
 }
 
 }  // namespace
@@ -76,19 +85,19 @@ u64 layers_parameters(const ModelShape& s) {
   const u64 experts = s.expert_layers(), dense = s.mlps() - experts;
   u64 total = s.state.layers * state_parameters(s.state, s.hidden) + layer_embedding_parameters(s);
   for (const AttentionKind& kind : attention_kinds(s)) total += kind.layers * attention_parameters(s, kind);
-  total += s.index.layers * s.index.parameters(s.hidden, s.latent_q_rank);
+  total += s.compressed ? compressor_parameters(s) : s.index.layers * s.index.parameters(s.hidden, s.latent_q_rank);
   total += u64{s.layers} * s.layer_extras + s.model_extras;
   total += u64{s.norms_per_layer} * (s.mixers() + s.mlps()) / 2 * norm_parameters(s);
   const u64 sharing = s.sharing_ffn > 0 ? s.sharing_layers : 0;
   if (dense > 0) total += (dense - sharing) * mlp_parameters(s, s.ffn, s.hidden);
   if (sharing > 0) total += sharing * mlp_parameters(s, s.sharing_ffn, s.hidden);
   if (experts > 0) total += experts * beside_routed_parameters(s) + routed_parameters(s);
-  return total;
+  return total + s.biased_routers() * s.experts + all_stream_parameters(s);
 }
 
 u64 exact_parameters(const ModelShape& s) {
   return s.state.layers * exact_state_parameters(s.state) +
-         (s.router_bias ? s.expert_layers() * s.experts : 0) +
+         s.biased_routers() * s.experts + compressor_biases(s) + all_stream_parameters(s) +
          (s.attention_sinks ? (s.layers - s.other.layers.size()) * s.heads : 0);
 }
 
@@ -136,6 +145,32 @@ KvBytes head_row(const ModelShape& s, KvType type) {
   return type.row(s.head_dim) + type.row(s.row_width() - s.head_dim);
 }
 
+// `rows` rows of one head, the newest of so many.
+u64 newest_bytes(const ModelShape& s, KvType type, u64 all, u64 rows) {
+  if (!type.by_age()) return rows * head_row(s, type).total();
+  return aged_bytes(type, s.head_dim, s.row_width() - s.head_dim, kivi_rows(all, rows)).total();
+}
+
+// Compressed rows of all layers, with their keys where an index chooses.
+u64 compressed_bytes(const ModelShape& s, KvType type, u64 tokens) {
+  u64 bytes = 0;
+  for (const std::uint32_t rate : s.compressed.rates) {
+    if (rate == 0) continue;
+    const u64 rows = tokens / rate;
+    bytes += newest_bytes(s, type, rows, rows) + (rate == s.compressed.chosen_rate ? rows * s.index.key().total() : 0);
+  }
+  return bytes;
+}
+
+Bytes compressed_bytes_per_token(const ModelShape& s, KvType type) {
+  double bytes = 0;
+  for (const std::uint32_t rate : s.compressed.rates) {
+    const u64 key = rate == s.compressed.chosen_rate ? s.index.key().total() : 0;
+    if (rate > 0) bytes += static_cast<double>(head_row(s, type).total() + key) / rate;
+  }
+  return Bytes(static_cast<u64>(std::ceil(bytes)));
+}
+
 }  // namespace
 
 u64 rows_of_token(const ModelShape& s) {
@@ -145,6 +180,7 @@ u64 rows_of_token(const ModelShape& s) {
 }
 
 Bytes kv_bytes_per_token(const ModelShape& s, KvType type) {
+  if (s.compressed) return compressed_bytes_per_token(s, type);
   return Bytes(rows_of_token(s) * head_row(s, type).total() + s.index.layers * s.index.key().total());
 }
 
@@ -152,15 +188,14 @@ Bytes kv_bytes(const ModelShape& s, KvType type, u64 tokens) {
   u64 bytes = 0;
   for (std::uint32_t layer = 0; layer < s.layers - s.sharing_layers; ++layer) {
     const u64 rows = s.window(layer) > 0 ? std::min<u64>(tokens, s.window(layer)) : tokens;
-    bytes += s.rows_of_token(layer) *
-             (type.by_age() ? aged_bytes(type, s.head_dim, s.row_width() - s.head_dim, kivi_rows(tokens, rows)).total()
-                            : rows * head_row(s, type).total());
+    bytes += s.rows_of_token(layer) * newest_bytes(s, type, tokens, rows);
   }
+  if (s.compressed) return Bytes(bytes + compressed_bytes(s, type, tokens));
   return Bytes(bytes + tokens * s.index.layers * s.index.key().total());
 }
 
 Bytes state_bytes(const ModelShape& s, DType weights) {
-  return Bytes(u64{s.state.layers} * state_bytes(s.state, s.hidden, weights));
+  return Bytes(u64{s.state.layers} * state_bytes(s.state, s.hidden, weights) + compressor_bytes(s));
 }
 
 namespace {
@@ -189,12 +224,18 @@ std::string layout_problem(const ModelShape& s) {
     return fmt::format("state_layers is {}, but only {} layers attend beside them", s.state.layers, s.layers);
   }
   if (std::string problem = attention_problem(s); !problem.empty()) return problem;
+  if (std::string problem = compressed_problem(s); !problem.empty()) return problem;
+  if (s.residual_streams > 64) return fmt::format("residual_streams is {}, expected at most 64", s.residual_streams);
+  if (s.hashed_layers > s.expert_layers()) {
+    return fmt::format("hashed_layers is {}, expected at most the {} layers of experts", s.hashed_layers,
+                       s.expert_layers());
+  }
   if (s.experts > 0 && (s.experts > 1U << 16 || s.experts_per_token == 0 || s.experts_per_token > s.experts ||
                         s.expert_ffn == 0 || s.expert_ffn > kWide || s.shared_expert_ffn > kWide)) {
     return fmt::format("{} experts of size {}, {} a token: expected at most 65536 experts and 1 to all of them a token",
                        s.experts, s.expert_ffn, s.experts_per_token);
   }
-  std::string of_index = index_problem(s.index, s.layers, s.latent() ? s.latent_q_rank : 0);
+  std::string of_index = index_problem(s.index, s.layers, s.latent() || s.compressed ? s.latent_q_rank : 0);
   if (!of_index.empty()) return of_index;
   if (!s.latent()) return {};
   for (const std::uint32_t size : {s.latent_rank, s.latent_nope_dim, s.latent_rope_dim, s.latent_v_dim}) {

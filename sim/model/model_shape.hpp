@@ -14,6 +14,7 @@
 #include "sim/core/error.hpp"
 #include "sim/core/units.hpp"
 #include "sim/model/attention_layers.hpp"
+#include "sim/model/compressed_rows.hpp"
 #include "sim/model/state_layers.hpp"
 #include "sim/model/token_index.hpp"
 
@@ -61,6 +62,7 @@ struct ModelShape {
   std::vector<std::uint32_t> unturned_layers;  // those without positions, ascending, where others are rotated
 
   OtherAttention other;  // layers whose heads are not those above
+  CompressedRows compressed;  // rows that each stand for several tokens, beside a window
   // The last so many layers attend to the rows of the last one before them that is of their kind, and have none
   // themselves (Gemma 3n, Gemma 4).
   std::uint32_t sharing_layers = 0;
@@ -77,6 +79,7 @@ struct ModelShape {
   // Parameters that no other size describes and that each token passes: of a layer, and outside of layers.
   std::uint32_t layer_extras = 0;
   std::uint32_t model_extras = 0;
+  std::uint32_t residual_streams = 0;  // below 2: one, to which mixers and MLPs add (sim/model/residual_streams.hpp)
 
   // Mixture of experts: all MLPs but the first `dense_layers`. Every expert is an MLP of the kind above.
   std::uint32_t experts = 0;             // routed; 0: a dense model
@@ -89,12 +92,13 @@ struct ModelShape {
   // Experts are scored by sigmoids and chosen with a bias of each, kept in 32 bits (DeepSeek-V3, arXiv:2412.19437).
   bool router_bias = false;
   bool router_logit_bias = false;  // the router is a linear with biases (gpt-oss)
+  std::uint32_t hashed_layers = 0;  // the first so many of them take the experts that a table of tokens names, unbiased
 
   // Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): the cache holds one row a token, the latent and the
   // rotary part of k; its leading v_head_dim elements serve as v. Then kv_heads is 1, head_dim is latent_rank +
   // latent_rope_dim, and v_head_dim is latent_rank.
   std::uint32_t latent_rank = 0;      // kv_lora_rank; 0: no latent attention
-  std::uint32_t latent_q_rank = 0;    // q_lora_rank; 0: q is projected at once
+  std::uint32_t latent_q_rank = 0;    // q_lora_rank; 0: q is projected at once. Also beside compressed rows
   std::uint32_t latent_nope_dim = 0;  // of a query head, without rotation
   std::uint32_t latent_rope_dim = 0;  // of a query head, rotated
   std::uint32_t latent_v_dim = 0;     // of a head's output before the output projection
@@ -131,10 +135,17 @@ struct ModelShape {
   }
   // Of layers that hold and read the same it is the same.
   [[nodiscard]] std::uint64_t cache_kind(std::uint32_t layer) const {
-    return std::uint64_t{window(layer)} << 2U | (is_other(layer) ? 2U : 0U) | (has_own_rows(layer) ? 0U : 1U);
+    const std::uint64_t rate = compressed.rate(layer);  // at most 2^16, and a window at most 2^30
+    return rate << 40U | std::uint64_t{window(layer)} << 2U | (is_other(layer) ? 2U : 0U) |
+           (has_own_rows(layer) ? 0U : 1U);
   }
-  // Elements of a cached row: k and v of one token in one KV head. A latent row holds its v inside k.
-  [[nodiscard]] std::uint32_t row_width() const { return head_dim + (latent() ? 0 : v_head_dim); }
+  // Elements of a cached row: k and v of one token in one KV head. A latent row holds its v inside k, and beside
+  // compressed rows both are the same.
+  [[nodiscard]] std::uint32_t row_width() const { return head_dim + (latent() || compressed ? 0 : v_head_dim); }
+  // Of layers whose experts are chosen by scores with a bias each.
+  [[nodiscard]] std::uint64_t biased_routers() const {
+    return router_bias ? expert_layers() - std::min<std::uint64_t>(hashed_layers, expert_layers()) : 0;
+  }
 };
 
 // Parameters that a checkpoint of this shape stores (a tied head counts once).
@@ -145,10 +156,13 @@ std::uint64_t active_parameters(const ModelShape& shape);
 // Weights in `type`, but for what stays in 32 bits; tied head once.
 Bytes weight_bytes(const ModelShape& shape, DType type);
 // k and v of one token in all layers, and its keys in their index; with a residual window, once it has left the window.
+// Of compressed rows, which several tokens share, its part, rounded up; the window beside them, which does not grow,
+// not.
 Bytes kv_bytes_per_token(const ModelShape& shape, KvType type);
 // The cache of one sequence of `tokens` tokens: a layer with a window holds no more than its window.
 Bytes kv_bytes(const ModelShape& shape, KvType type, std::uint64_t tokens);
-// What layers without a cache hold of one sequence, however long; their convolutions' rows in the type `weights`.
+// What layers without a cache, and what makes compressed rows, hold of one sequence, however long; convolutions' rows
+// in the type `weights`.
 Bytes state_bytes(const ModelShape& shape, DType weights);
 
 // Parts of the count, for traffic.
@@ -156,7 +170,8 @@ std::uint64_t layers_parameters(const ModelShape& shape);      // of all layers
 std::uint64_t expert_parameters(const ModelShape& shape);      // of one routed expert
 std::uint64_t routed_parameters(const ModelShape& shape);      // of all routed experts
 std::uint64_t exact_parameters(const ModelShape& shape);       // in 32 bits: biases that choose experts, sinks, what
-                                                             // heads of states have each by itself
+                                                             // heads of states have each by itself, biases of
+                                                             // compressors, what mixes residual streams
 std::uint64_t head_parameters(const ModelShape& shape);        // matrix and bias of the LM head, tied or not
 std::uint64_t embedding_parameters(const ModelShape& shape);   // tables of tokens, of positions and of each layer
 std::uint64_t embedding_row(const ModelShape& shape);          // of these, what a token reads

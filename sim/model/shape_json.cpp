@@ -46,6 +46,7 @@ void visit_experts(Shape& s, Visitor& visit) {
   visit("dense_layers", s.dense_layers);
   visit("router_bias", s.router_bias);
   visit("router_logit_bias", s.router_logit_bias);
+  visit("hashed_layers", s.hashed_layers);
 }
 
 template <class Shape, class Visitor>
@@ -59,6 +60,10 @@ void visit_latent(Shape& s, Visitor& visit) {
   visit("index_dim", s.index.dim);
   visit("index_tokens", s.index.tokens);
   visit("index_layers", s.index.layers);
+  visit("row_rates", s.compressed.rates);
+  visit("row_chosen_rate", s.compressed.chosen_rate);
+  visit("out_groups", s.compressed.out_groups);
+  visit("out_rank", s.compressed.out_rank);
 }
 
 // The fields of a shape in the order of its declaration; the one list behind the writer and the readers.
@@ -119,6 +124,7 @@ void visit_fields(Shape& s, Visitor&& visit) {
   visit("layer_embedding_rows", s.layer_embedding_rows);
   visit("layer_extras", s.layer_extras);
   visit("model_extras", s.model_extras);
+  visit("residual_streams", s.residual_streams);
   visit_experts(s, visit);
   visit_latent(s, visit);
   visit("weight_type", s.weight_type);
@@ -254,7 +260,8 @@ std::string shape_to_json(const ModelShape& shape) {
         "other_v_of_k", "sharing_layers", "sharing_ffn", "state_kind", "state_layers", "state_heads", "state_key_heads",
         "state_key_dim", "state_value_dim", "state_convolution", "state_type", "state_step_rank", "state_output_norm",
         "state_beside_attention", "mlp_layers", "layer_embedding", "layer_embedding_rows", "layer_extras",
-        "model_extras", "expert_width", "index_heads", "index_dim", "index_tokens", "index_layers"}) {
+        "model_extras", "residual_streams", "expert_width", "hashed_layers", "index_heads", "index_dim", "index_tokens",
+        "index_layers", "row_chosen_rate", "out_groups", "out_rank"}) {
     if (out[key] == nothing[key]) out.erase(key);
   }
   return out.dump(2);

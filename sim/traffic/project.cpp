@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sim/traffic/summary.hpp"
+#include "sim/traffic/layer_residency.hpp"
 
 namespace kvroof {
 namespace {
@@ -310,6 +310,30 @@ double width_growth(const ModelShape& from, const ModelShape& to) {
   return from.head_dim > 0 ? static_cast<double>(to.head_dim) / from.head_dim : 1;
 }
 
+// Without compressed rows: the layer, or the window beside them.
+Residency project_one(const Residency& residency, const ModelShape& from, const ModelShape& to,
+                      ProjectedLengths lengths, const Room& room, std::uint32_t layer, const Room& reads) {
+  Residency out = without_cells(residency, from, to, lengths, 1);
+  out.layer_windows = {to.window(layer)};
+  out.layer_rows = {layer_rows(residency, from, to, layer)};
+  fill_layer(residency, source_layer(layer, to, residency), {width_growth(from, to), room, reads}, out, 0);
+  as_layer(to, layer, out, 0);
+  return out;
+}
+
+// Compressed rows are the tokens of a layer without a window. A prompt that is too short for one is taken to have one.
+Residency project_rows(const Residency& residency, const ModelShape& from, const ModelShape& to,
+                       ProjectedLengths lengths, const Room& room, std::uint32_t layer, const Room& reads) {
+  ModelShape alone = to;
+  alone.layer_windows.clear();
+  alone.index = {};
+  const std::uint32_t rate = to.compressed.rate(layer);
+  const std::uint32_t prompt = std::max(lengths.prompt / rate, 1U);
+  const auto all = static_cast<std::uint32_t>((std::uint64_t{lengths.prompt} + lengths.output) / rate);
+  const std::uint32_t steps = lengths.output > 0 ? std::max(all, prompt + 1) - prompt : 0;
+  return project_one(residency, from, alone, {prompt, steps}, room, layer, reads);
+}
+
 }  // namespace
 
 // The middle of a layer, as a share of the depth, falls into this layer of the recording. Layers that the policy leaves
@@ -326,8 +350,21 @@ std::uint32_t source_layer(std::uint32_t layer, const ModelShape& to, const Resi
                                             (u64{2} * (to.layers - dense)));
 }
 
+Residency project_layer(const Residency& residency, const ModelShape& from, const ModelShape& to,
+                        ProjectedLengths lengths, const Room& room, std::uint32_t layer, const Room& reads) {
+  if (!to.compressed) return project_one(residency, from, to, lengths, room, layer, reads);
+  Residency out = without_cells(residency, from, to, lengths, 1);
+  out.index_tokens = 0;
+  out.cells = full_attention(out.storage_heads, to.window(layer), 0, lengths.prompt, lengths.output).cells;
+  out.layer_windows = {to.window(layer)};
+  if (to.compressed.rate(layer) == 0) return out;
+  return beside_window(out, project_rows(residency, from, to, lengths, room, layer, reads), to.compressed.rate(layer),
+                       to.compressed.chooses(layer) ? to.index.tokens : 0);
+}
+
 Residency project(const Residency& residency, const ModelShape& from, const ModelShape& to, ProjectedLengths lengths,
                   const Room& room, const Room& reads) {
+  check(!to.compressed, "layers with compressed rows are projected one by one");
   Residency out = without_cells(residency, from, to, lengths, to.layers);
   out.layer_windows = to.layer_windows;
   for (std::uint32_t layer = 0; layer < to.layers && !to.other.layers.empty(); ++layer) {
@@ -337,16 +374,6 @@ Residency project(const Residency& residency, const ModelShape& from, const Mode
     fill_layer(residency, source_layer(layer, to, residency), {width_growth(from, to), room, reads}, out, layer);
     as_layer(to, layer, out, layer);
   }
-  return out;
-}
-
-Residency project_layer(const Residency& residency, const ModelShape& from, const ModelShape& to,
-                        ProjectedLengths lengths, const Room& room, std::uint32_t layer, const Room& reads) {
-  Residency out = without_cells(residency, from, to, lengths, 1);
-  out.layer_windows = {to.window(layer)};
-  out.layer_rows = {layer_rows(residency, from, to, layer)};
-  fill_layer(residency, source_layer(layer, to, residency), {width_growth(from, to), room, reads}, out, 0);
-  as_layer(to, layer, out, 0);
   return out;
 }
 

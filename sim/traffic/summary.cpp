@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "sim/traffic/layer_residency.hpp"
+
 namespace kvroof {
 namespace {
 
@@ -16,8 +18,8 @@ LayerCounts step_after_prompt(const Residency& r, std::uint32_t layer) {
   const bool own = prompt.written > 0;
   LayerCounts next;
   const u64 shown = r.within_window(layer, (own ? prompt.resident : prompt.allocated) + rows);
-  next.attended = r.chosen(shown);
-  next.indexed = r.index_tokens > 0 ? shown : 0;
+  next.attended = r.chooses(layer) ? r.chosen(shown) : shown;
+  next.indexed = r.chooses(layer) ? shown : 0;
   next.attended_other = prompt.attended_other > 0 ? next.attended : 0;
   next.attended_aged = prompt.resident_aged;
   next.attended_aged.keys16 += rows;
@@ -26,17 +28,20 @@ LayerCounts step_after_prompt(const Residency& r, std::uint32_t layer) {
   if (!own) return read_alone(next);
   next.written = rows;
   next.resident = prompt.resident;
+  next.keyed_resident = prompt.keyed_resident;
+  next.keyed_written = prompt.keyed_written > 0 ? rows : 0;
   next.resident_aged = prompt.resident_aged;
   return next;
 }
 
 // Rows that one layer must have room for: the largest number present at once after the prompt.
-u64 peak_rows_of_layer(const Residency& r, std::uint32_t layer) {
-  u64 present = r.at(0, layer).resident;
+u64 peak_rows_of_layer(const Residency& r, std::uint32_t layer, u64 LayerCounts::* resident,
+                       u64 LayerCounts::* written) {
+  u64 present = r.at(0, layer).*resident;
   u64 peak = present;
   for (std::uint32_t step = 1; step <= r.steps; ++step) {
-    peak = std::max(peak, r.within_window(layer, present + r.at(step, layer).written));
-    present = r.at(step, layer).resident;
+    peak = std::max(peak, r.within_window(layer, present + r.at(step, layer).*written));
+    present = r.at(step, layer).*resident;
   }
   return peak;
 }
@@ -62,7 +67,8 @@ u64 peak_of_layer(const Residency& r, std::uint32_t layer, std::uint64_t LayerCo
   return peak;
 }
 
-// What a query meets that is one of `tokens` and reads the newest `read` of them.
+}  // namespace
+
 AgedRows met_ages(u64 heads, u64 tokens, u64 read) {
   AgedRows met = heads * kivi_rows(tokens - 1, read - 1);
   met.keys16 += heads;
@@ -70,7 +76,6 @@ AgedRows met_ages(u64 heads, u64 tokens, u64 read) {
   return met;
 }
 
-// Of a head that keeps the newest `held` of `tokens` tokens, and `before` one token earlier (0: a prompt).
 void set_full_ages(LayerCounts& c, u64 heads, u64 tokens, u64 held, u64 before) {
   c.resident_aged = heads * kivi_rows(tokens, held);
   if (before == 0) {
@@ -83,8 +88,6 @@ void set_full_ages(LayerCounts& c, u64 heads, u64 tokens, u64 held, u64 before) 
   const u64 values = held > kKiviResidual ? 1 : 0;
   c.converted = heads * AgedRows{keys, values, (keys + kKiviGroup - 1) / kKiviGroup * kKiviGroup, values};
 }
-
-}  // namespace
 
 LayerCounts read_alone(const LayerCounts& counts) {
   LayerCounts read;
@@ -112,7 +115,8 @@ ResidencySummary summarise(const Residency& r) {
   }
   for (std::uint32_t layer = 0; layer < r.layers; ++layer) {
     if (r.steps == 0) sum.decode += step_after_prompt(r, layer);
-    sum.peak_rows += peak_rows_of_layer(r, layer);
+    sum.peak_rows += peak_rows_of_layer(r, layer, &LayerCounts::resident, &LayerCounts::written);
+    sum.peak_keyed += peak_rows_of_layer(r, layer, &LayerCounts::keyed_resident, &LayerCounts::keyed_written);
     sum.peak_aged += peak_aged_of_layer(r, layer);
     sum.peak_paged_rows += peak_of_layer(r, layer, &LayerCounts::allocated_paged);
     sum.peak_page_metadata += peak_of_layer(r, layer, &LayerCounts::page_metadata);
@@ -131,6 +135,7 @@ void SummarySum::add(const ResidencySummary& layers) {
   sum_.prefill += layers.prefill;
   sum_.decode += layers.decode;
   sum_.peak_rows += layers.peak_rows;
+  sum_.peak_keyed += layers.peak_keyed;
   sum_.peak_aged += layers.peak_aged;
   sum_.peak_paged_rows += layers.peak_paged_rows;
   sum_.peak_page_metadata += layers.peak_page_metadata;
@@ -155,15 +160,14 @@ ResidencySummary SummarySum::mean() const {
   mean.decode_steps = decode_steps_;
   mean.prefill = nearest_mean(sum_.prefill, sequences_);
   mean.peak_rows = nearest_mean(sum_.peak_rows, sequences_);
+  mean.peak_keyed = nearest_mean(sum_.peak_keyed, sequences_);
   mean.peak_aged = nearest_mean(sum_.peak_aged, sequences_);
   mean.peak_paged_rows = nearest_mean(sum_.peak_paged_rows, sequences_);
   mean.peak_page_metadata = nearest_mean(sum_.peak_page_metadata, sequences_);
   return mean;
 }
 
-// Full attention in layers of one window (0: none), which hold together what one layer of all their heads would.
-// `chosen`: tokens that a query reads at most where an index chooses them (0: there is none).
-static Residency full_attention(u64 heads, std::uint32_t window, std::uint32_t chosen, std::uint32_t prompt,
+Residency full_attention(u64 heads, std::uint32_t window, std::uint32_t chosen, std::uint32_t prompt,
                                 std::uint32_t output) {
   const auto seen = [&](u64 tokens) { return window == 0 ? tokens : std::min<u64>(tokens, window); };
   Residency layer;
@@ -224,8 +228,13 @@ ResidencySummary full_attention_summary(const ModelShape& shape, std::uint32_t p
   SummarySum of_kinds;
   for (const auto& [kind, alike] : kinds) {
     const u64 heads = u64{shape.rows_of_token(alike.first)} * alike.layers;
-    const Residency layers = full_attention(heads, shape.window(alike.first), shape.index.tokens, prompt, output);
+    const std::uint32_t chosen = shape.compressed ? 0 : shape.index.tokens;
+    const Residency layers = full_attention(heads, shape.window(alike.first), chosen, prompt, output);
     of_kinds.add(as_layer(shape, alike.first, summarise(layers)));
+    if (const std::uint32_t rate = shape.compressed.rate(alike.first); rate > 0) {
+      const std::uint32_t most = shape.compressed.chooses(alike.first) ? shape.index.tokens : 0;
+      of_kinds.add(full_compressed_summary(heads, rate, most, prompt, output));
+    }
   }
   of_kinds.end_sequence(prompt, output, shape.layers);
   ResidencySummary sum = of_kinds.mean();
@@ -260,6 +269,8 @@ static StepTraffic traffic_of_all_steps(const ModelShape& shape, TrafficTypes ty
     rows.attended_aged.values16 += more * rows.written;
   }
   rows.written *= passed;
+  rows.keyed_written *= passed;
+  rows.keyed_moved = scaled(rows.keyed_moved, tokens.kept);
   rows.moved = scaled(rows.moved, tokens.kept);
   rows.converted = scaled(rows.converted, tokens.kept);
   rows.policy_flops = static_cast<double>(passed) * rows.policy_flops;

@@ -31,6 +31,7 @@ struct ResidencySummary {
   std::uint64_t peak_rows = 0;          // rows, over all layers, that must be allocated while decoding, a sequence
   AgedRows peak_aged;                   // the same by age, each part at its largest
   std::uint64_t peak_paged_rows = 0;    // likewise in whole pages of one head
+  std::uint64_t peak_keyed = 0;         // of them, those with a key where only some have one (LayerCounts)
   std::uint64_t peak_page_metadata = 0;  // elements, likewise
   std::uint64_t layer_prompt_rows = 0;  // rows of the prompt in the layer that has most: the prefill transient
 
@@ -51,8 +52,8 @@ struct ResidencySummary {
   // What a sequence must have room for while decoding; `paged`: in whole pages of each head.
   [[nodiscard]] KvBytes allocated_bytes(const ModelShape& shape, KvType kv, bool paged) const {
     const std::uint64_t rows = paged ? peak_paged_rows : peak_rows;
-    if (!kv.by_age()) return held_bytes(shape, kv, rows);
-    return aged_bytes(kv, shape.head_dim, stored_v_width(shape), peak_aged) + shape.index.keys(rows, shape.layers);
+    if (!kv.by_age()) return held_bytes(shape, kv, rows, peak_keyed);
+    return aged_bytes(kv, shape.head_dim, stored_v_width(shape), peak_aged) + index_keys(shape, rows, peak_keyed);
   }
 
  private:
@@ -137,7 +138,8 @@ Residency project(const Residency& residency, const ModelShape& from, const Mode
                   const Room& room, const Room& reads = {});
 // The layer of the recording that layer `layer` of the projection takes its counts from.
 std::uint32_t source_layer(std::uint32_t layer, const ModelShape& to, const Residency& from);
-// One layer of it, as a residency of one layer.
+// One layer of it, as a residency of one layer; of a layer with compressed rows, of two: its window, which a policy
+// leaves alone, and those rows, the tokens that the policy keeps or not.
 Residency project_layer(const Residency& residency, const ModelShape& from, const ModelShape& to,
                         ProjectedLengths lengths, const Room& room, std::uint32_t layer, const Room& reads = {});
 

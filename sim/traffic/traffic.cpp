@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "sim/traffic/elements.hpp"
+
 namespace kvroof {
 namespace {
 
@@ -38,167 +40,6 @@ u64 weight_elements(const ModelShape& s, const StepWork& work) {
   return elements + projection + outside - (s.final_norm ? norm : 0);
 }
 
-// What linears of one token read, write and multiply: `in` elements in, `out` elements out.
-struct Elements {
-  u64 moved = 0;     // read and written by all operators
-  u64 products = 0;  // multiplications of the linears
-
-  void add_linear(u64 in, u64 out, u64 times = 1) {
-    moved += times * (in + out);
-    products += times * in * out;
-  }
-  // One linear for each head, with rows of its own.
-  void add_heads(u64 heads, u64 in, u64 out) {
-    moved += heads * (in + out);
-    products += heads * in * out;
-  }
-  void add_mlp(const ModelShape& s, u64 width, u64 ffn, u64 times = 1) {
-    const u64 inward = s.mlp == MlpKind::kGated ? 2 : 1;
-    add_linear(width, ffn, times * inward);
-    moved += times * (inward + 1) * ffn;  // the activation
-    add_linear(ffn, width, times);
-  }
-  // `times` elements of every layer's operators.
-  void add(const Elements& other, u64 times) {
-    moved += times * other.moved;
-    products += times * other.products;
-  }
-};
-
-void add_latent_attention(Elements& e, const ModelShape& s) {
-  const u64 q_dim = u64{s.latent_nope_dim} + s.latent_rope_dim;
-  const u64 q = s.heads * q_dim;
-  if (s.latent_q_rank > 0) {
-    e.add_linear(s.hidden, s.latent_q_rank);
-    e.moved += 2 * u64{s.latent_q_rank};  // norm
-    e.add_linear(s.latent_q_rank, q);
-  } else {
-    e.add_linear(s.hidden, q);
-  }
-  e.add_linear(s.hidden, s.head_dim);
-  e.moved += 2 * u64{s.latent_rank};  // norm
-  e.add_heads(s.heads, s.latent_nope_dim, s.latent_rank);
-  e.add_heads(s.heads, s.latent_rank, s.latent_v_dim);
-  e.add_linear(u64{s.heads} * s.latent_v_dim, s.hidden);
-}
-
-// One token in a layer that chooses: the products of its query, its key and a weight for each head; norm and rotation.
-Elements index_elements(const ModelShape& s) {
-  Elements e;
-  if (!s.index) return e;
-  const u64 query = u64{s.index.heads} * s.index.dim;
-  e.add_linear(s.latent_q_rank, query);
-  e.add_linear(s.hidden, s.index.dim);
-  e.add_linear(s.hidden, s.index.heads);
-  e.moved += 2 * u64{s.index.dim} + 2 * (query + s.index.dim);
-  return e;
-}
-
-void add_attention(Elements& e, const ModelShape& s, const AttentionKind& a) {
-  const u64 q = u64{a.heads} * a.head_dim;
-  const u64 k = a.own_rows ? u64{a.kv_heads} * a.head_dim : 0;
-  const u64 out = u64{a.heads} * a.v_head_dim;
-  e.add_linear(s.hidden, q, s.attention_gate ? 2 : 1);
-  if (a.own_rows) e.add_linear(s.hidden, k);
-  if (a.own_rows && a.makes_v) e.add_linear(s.hidden, u64{a.kv_heads} * a.v_head_dim);
-  if (s.head_gate) e.add_linear(s.hidden, a.heads);
-  if (s.attention_gate || s.head_gate) e.moved += 3 * out;
-  if (s.qk_norm != QkNorm::kNone) e.moved += 2 * (q + k);
-  e.add_linear(out, s.hidden);
-}
-
-// One token in a layer of attention, without its norms and residuals.
-Elements attention_elements(const ModelShape& s, const AttentionKind& a) {
-  Elements e;
-  if (s.latent()) {
-    add_latent_attention(e, s);
-  } else {
-    add_attention(e, s, a);
-  }
-  e.moved += u64{a.heads} * (u64{a.head_dim} + a.v_head_dim);  // attention itself
-  return e;
-}
-
-// The same in a layer that holds a state.
-Elements state_layer_elements(const ModelShape& s) {
-  Elements e;
-  each_state_product(s.state, s.hidden, [&](u64 in, u64 out) { e.add_linear(in, out); });
-  const u64 convolved = 2 * convolved_channels(s.state, s.hidden);
-  // A short convolution takes its two gates with it; of the others the gate is one of the output, with its norm.
-  e.moved += convolved + (s.state.kind == StateKind::kShortConvolution ? 2 * u64{s.hidden} : 3 * s.state.values());
-  return e;
-}
-
-Elements expert_layer_elements(const ModelShape& s) {
-  Elements e;
-  e.add_linear(s.hidden, s.experts);
-  e.add_mlp(s, s.routed_width(), s.expert_ffn, s.experts_per_token);
-  e.moved += s.experts_per_token * 3 * u64{s.routed_width()};
-  if (s.expert_width > 0) {
-    e.add_linear(s.hidden, s.expert_width);
-    e.add_linear(s.expert_width, s.hidden);
-  }
-  if (s.shared_expert_ffn == 0) return e;
-  e.add_mlp(s, s.hidden, s.shared_expert_ffn);
-  if (s.shared_expert_gate) e.add_linear(s.hidden, 1);
-  e.moved += 3 * u64{s.hidden};
-  return e;
-}
-
-// Elements of q and k of one token that rotary embedding reads and writes, in all layers.
-u64 turned_elements(const ModelShape& s) {
-  if (s.position != PositionScheme::kRotaryHalfSplit && s.position != PositionScheme::kRotaryAdjacent) return 0;
-  u64 elements = 0;
-  for (const AttentionKind& a : attention_kinds(s)) {
-    const u64 q = a.heads * (s.latent() ? u64{s.latent_nope_dim} + s.latent_rope_dim : u64{a.head_dim});
-    elements += a.layers * 2 * (q + (a.own_rows ? u64{a.kv_heads} * a.head_dim : 0));
-  }
-  return elements * (s.layers - s.unturned_layers.size()) / std::max(s.layers, 1U);
-}
-
-// What each layer adds of an embedding of its own: the gate of its row and what they make, its norm and the residual.
-Elements layer_embedding_elements(const ModelShape& s) {
-  Elements e;
-  e.add_linear(s.hidden, s.layer_embedding, 2);
-  e.add_linear(s.layer_embedding, s.hidden);
-  e.moved += 5 * u64{s.layer_embedding} + 5 * u64{s.hidden};
-  return e;
-}
-
-// One token up to the last layer.
-Elements token_elements(const ModelShape& s) {
-  Elements e;
-  e.moved = s.embedding_width + (s.embedding_norm ? 2 * u64{s.hidden} : 0);
-  if (s.embedding_width != s.hidden) e.add_linear(s.embedding_width, s.hidden);
-  for (const AttentionKind& kind : attention_kinds(s)) {
-    if (kind.layers > 0) e.add(attention_elements(s, kind), kind.layers);
-  }
-  e.add(index_elements(s), s.index.layers);
-  if (s.state.layers > 0) e.add(state_layer_elements(s), s.state.layers);
-  const u64 parts = u64{s.mixers()} + s.mlps();  // each with a half of the norms, and a residual
-  e.moved += parts * (s.norms_per_layer + 3) * s.hidden;
-  e.moved += turned_elements(s);
-  if (s.layer_embedding > 0) e.add(layer_embedding_elements(s), s.layers);
-  e.products += u64{s.layers} * s.layer_extras + s.model_extras;
-  const u64 sharing = s.sharing_ffn > 0 ? s.sharing_layers : 0;
-  Elements dense, sharing_dense;
-  dense.add_mlp(s, s.hidden, s.ffn);
-  sharing_dense.add_mlp(s, s.hidden, s.sharing_ffn);
-  e.add(dense, s.mlps() - s.expert_layers() - sharing);
-  e.add(sharing_dense, sharing);
-  if (s.experts > 0) e.add(expert_layer_elements(s), s.expert_layers());
-  return e;
-}
-
-// One row of logits.
-Elements logit_elements(const ModelShape& s) {
-  Elements e;
-  if (s.final_norm) e.moved += 2 * u64{s.hidden};
-  if (s.embedding_width != s.hidden) e.add_linear(s.hidden, s.embedding_width);
-  e.add_linear(s.embedding_width, s.vocab);
-  return e;
-}
-
 u64 activation_elements(const ModelShape& s, const StepWork& work) {
   if (attention_only(s)) return work.tokens * s.layers * s.heads * (u64{s.head_dim} + s.v_head_dim);
   return work.tokens * token_elements(s).moved + work.logit_tokens * logit_elements(s).moved;
@@ -223,19 +64,21 @@ void add_cache_bytes(StepTraffic& t, const ModelShape& s, KvType kv, const StepW
   if (!kv.by_age()) {
     const KvBytes row = kv_row(s, kv);
     t.kv_read = row * rows_read;
-    t.bytes.add(Cause::kKvWrite, held_bytes(s, kv, rows.written).total());
-    t.bytes.add(Cause::kCompaction, 2 * held_bytes(s, kv, rows.moved).total());
+    t.bytes.add(Cause::kKvWrite, held_bytes(s, kv, rows.written, rows.keyed_written).total());
+    t.bytes.add(Cause::kCompaction, 2 * held_bytes(s, kv, rows.moved, rows.keyed_moved).total());
   } else {
     // Every row is written in float16 first, and a prompt is attended to so.
     const u64 plain = row_bytes(s, kv.rows());
     t.kv_read = rows.attended_aged == AgedRows{} ? KvBytes{0, 0, rows_read * plain}
                                                  : aged_bytes(kv, s.head_dim, stored_v_width(s), rows.attended_aged);
-    t.bytes.add(Cause::kKvWrite, rows.written * plain + s.index.keys(rows.written, s.layers).total());
+    t.bytes.add(Cause::kKvWrite, rows.written * plain + index_keys(s, rows.written, rows.keyed_written).total());
     t.bytes.add(Cause::kCompaction, aged_bytes(kv, s.head_dim, stored_v_width(s), rows.converted).total());
   }
-  const KvBytes keys = s.index.keys(work.keys_read > 0 ? work.keys_read : rows.indexed, s.layers);
+  const u64 keys_read = work.keys_read > 0 ? work.keys_read : rows.indexed;
+  const KvBytes keys = index_keys(s, keys_read, keys_read);
+  const double choosing = s.compressed ? 1 : static_cast<double>(s.index.layers) / s.layers;
   t.index_bytes = keys.total();
-  t.index_flops = Flops(static_cast<double>(rows.indexed) * s.index.layers / s.layers * s.index.operations());
+  t.index_flops = Flops(static_cast<double>(rows.indexed) * choosing * s.index.operations());
   t.kv_read += keys;
   t.bytes.add(Cause::kKvRead, t.kv_read.total());
 }
@@ -244,13 +87,19 @@ void add_cache_bytes(StepTraffic& t, const ModelShape& s, KvType kv, const StepW
 
 KvBytes kv_row(const ModelShape& s, KvType kv) { return kv.row(s.head_dim) + kv.row(stored_v_width(s)); }
 
-KvBytes held_bytes(const ModelShape& s, KvType kv, u64 rows) {
-  return kv_row(s, kv) * rows + s.index.keys(rows, s.layers);
+KvBytes index_keys(const ModelShape& s, u64 rows, u64 keyed) {
+  if (s.compressed) return s.index ? s.index.key() * keyed : KvBytes{};
+  return s.index.keys(rows, s.layers);
+}
+
+KvBytes held_bytes(const ModelShape& s, KvType kv, u64 rows, u64 keyed) {
+  return kv_row(s, kv) * rows + index_keys(s, rows, keyed);
 }
 
 KvBytes resident_bytes(const ModelShape& s, KvType kv, const LayerCounts& rows) {
-  if (!kv.by_age()) return held_bytes(s, kv, rows.resident);
-  return aged_bytes(kv, s.head_dim, stored_v_width(s), rows.resident_aged) + s.index.keys(rows.resident, s.layers);
+  if (!kv.by_age()) return held_bytes(s, kv, rows.resident, rows.keyed_resident);
+  return aged_bytes(kv, s.head_dim, stored_v_width(s), rows.resident_aged) +
+         index_keys(s, rows.resident, rows.keyed_resident);
 }
 
 double other_group(const ModelShape& s, std::uint32_t storage_heads) {

@@ -36,6 +36,12 @@
 // (sim/core/kv_type.hpp). A cache with a residual window (KIVI) writes float16 rows, reads what the tokens' ages say,
 // holes in groups of k included, and counts what it converts as compaction: float16 read, codes and scales written.
 //
+// Compressed rows (sim/model/compressed_rows.hpp) are rows beside those of a window, one for several tokens. A layer
+// has the linears q down, norm, q up, the row of a token, the output in groups and what joins them; rotary passes q and
+// the row, norming both, and the output. What makes the rows, and keys of their index, are two linears each, whose
+// results a buffer takes and gives back. Residual streams are read by a linear and by a mean of them on the way to a
+// mixer or an MLP, and read and written after it, in place of the residual.
+//
 // Layers may have other heads than most (ModelShape::other), whose rows count as several where they are wider, and may
 // have no rows of their own but read those of an earlier layer. What a layer adds of an embedding of its own are three
 // linears, a gate, norms and a residual; extras count as weights and products alone.
@@ -124,8 +130,10 @@ inline std::uint32_t stored_v_width(const ModelShape& shape) { return shape.row_
 // the window.
 KvBytes kv_row(const ModelShape& shape, KvType kv);
 inline std::uint64_t row_bytes(const ModelShape& shape, KvType kv) { return kv_row(shape, kv).total(); }
+// Keys in an index of so many rows, counted over layers; of compressed rows only `keyed` of them have one.
+KvBytes index_keys(const ModelShape& shape, std::uint64_t rows, std::uint64_t keyed);
 // What so many rows, counted over layers, take in the cache with their keys in an index.
-KvBytes held_bytes(const ModelShape& shape, KvType kv, std::uint64_t rows);
+KvBytes held_bytes(const ModelShape& shape, KvType kv, std::uint64_t rows, std::uint64_t keyed = 0);
 // What is held after eviction.
 KvBytes resident_bytes(const ModelShape& shape, KvType kv, const LayerCounts& rows);
 

@@ -42,6 +42,19 @@ TEST_CASE("the cache of models show has the type of the weights as asked for, un
   CHECK(row_of("--dtype f32 --kv f16")["kv_type"] == "f16");
 }
 
+TEST_CASE("models show says which rows stand for several tokens") {
+  const Ran rows = run_program("models show deepseek-v4-flash --context 4k --format json");
+  REQUIRE(rows.code == 0);
+  const json row = json::parse(rows.out)[0];
+  // 43 windows of 128 rows; in 21 layers a row and a key of 132 bytes for 4 tokens, in 20 a row for 128.
+  CHECK(row["kv_bytes"] == 43 * 128 * 1024 + 21 * 1024 * (1024 + 132) + 20 * 32 * 1024);
+  CHECK(row["compressed_layers"] == 41);
+  CHECK(row["weight_type"] == "fp8-mxfp4");
+  const Ran table = run_program("models show deepseek-v4-flash");
+  CHECK(table.out.find("one for 4 tokens in 21 layers, one for 128 tokens in 20 layers") != std::string::npos);
+  CHECK(table.out.find("running attention to rows that each stand for several tokens") != std::string::npos);
+}
+
 TEST_CASE("models lists every shape and devices every device") {
   CHECK(run_program("models --format csv").out.find("\nllama-65b,llama,80,8192,64,64,128,") != std::string::npos);
   const Ran devices = run_program("devices");

@@ -50,6 +50,16 @@ TEST_CASE("a budget in tokens is the share of the prompt that it is, however lon
   }
 }
 
+TEST_CASE("plan says how little of a cache a policy can take where rows stand for several tokens") {
+  const std::string words = "--model deepseek-v4-flash --engine sglang --device h200 --tp 4 --prompt 8k --output 128 "
+                            "--batch 16 --policy ";
+  const json evicting = plan(words + "h2o:budget=0.5"), full = plan(words + "full");
+  // 43 windows of 128 rows; 8,320 tokens are 2,080 rows in 21 layers and 65 in 20.
+  CHECK(has_note(evicting, "act on the 44980 that stand for several tokens each, of which budgets are, and 5504 of "
+                           "windows stay; the cache is small before anything is evicted"));
+  CHECK_FALSE(has_note(full, "before anything is evicted"));
+}
+
 TEST_CASE("a recording of layers with windows is projected on its own shape as it is") {
   const TemporaryFolder folder;
   const std::string model = std::string(KVROOF_SOURCE_DIR) + "/tests/golden/models/gpt_oss";

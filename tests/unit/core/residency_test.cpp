@@ -22,9 +22,10 @@ TEST_CASE("each count of a step is added, taken away, multiplied and divided, th
   const LayerCounts one = counted();
   CHECK(one.attended == 1);
   CHECK(one.page_metadata == 12);
-  CHECK(one.converted == AgedRows{21, 22, 23, 24});
+  CHECK(one.keyed_resident == 15);
+  CHECK(one.converted == AgedRows{24, 25, 26, 27});
   const LayerCounts four = 4 * one;
-  CHECK(four.converted == AgedRows{84, 88, 92, 96});
+  CHECK(four.converted == AgedRows{96, 100, 104, 108});
   CHECK(four.policy_flops == PolicyFlops{4, 8, 16});
   CHECK(one + one + one + one == four);
   CHECK(sum_counts(std::array{one, one, one, one}) == four);
@@ -39,7 +40,7 @@ TEST_CASE("a mean of counts is rounded down or to nearest, halves up") {
   CHECK(nearest.indexed == 1);  // of 3 / 4
   CHECK(down.state_written == 2);
   CHECK(nearest.attended_other == 1);  // of 2 / 4
-  CHECK(down.converted == AgedRows{5, 5, 5, 6});
-  CHECK(nearest.converted == AgedRows{5, 6, 6, 6});
+  CHECK(down.converted == AgedRows{6, 6, 6, 6});
+  CHECK(nearest.converted == AgedRows{6, 6, 7, 7});
   CHECK(nearest.policy_flops == PolicyFlops{0.25, 0.5, 1});
 }
