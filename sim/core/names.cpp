@@ -14,13 +14,13 @@
 namespace kvroof {
 namespace {
 
-// Endings that name a tuning or a storage of the same shape, in plain letters.
+// Endings that name a tuning or a storage of the same shape, in plain letters; a longer one comes before its own end.
 constexpr std::string_view kEndings[] = {
+    "4bit",     "8bit", "bnb",  "unsloth",
     "instruct", "chat", "hf",   "it",    "base",  "fp8",   "bf16", "nvfp4",     "mxfp4", "fp4",  "awq",  "gptq",
     "v01",      "v02",  "v03",  "v15",   "fp16",  "int4",  "int8", "f16",       "w4a16", "w8a8", "w8a16", "kv",
     "dynamic",  "gguf", "pt",   "q40",   "q80",   "q4km",  "q6k",  "q4kmedium", "q5km",  "mostly", "quantized",
-    "2407",     "2409", "2410", "2411",  "2412",  "2501",  "2503", "2506",      "2507",  "4bit", "8bit", "bnb",
-    "unsloth"};
+    "2407",     "2409", "2410", "2411",  "2412",  "2501",  "2503", "2506",      "2507"};
 constexpr std::array<std::string_view, 6> kVendors = {"nvidia", "geforce", "amd", "instinct", "intel", "meta"};
 
 std::string without_ending(std::string text) {
