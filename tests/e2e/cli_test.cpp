@@ -66,6 +66,26 @@ TEST_CASE("A mistyped option is answered with the nearest one, and abbreviations
   check_refused("run --mod " + kDemo + " --prompt x", 2, "unknown option");
 }
 
+TEST_CASE("An option of other commands is answered with those that have it") {
+  check_refused("plan --cached-prompt 0.5", 2,
+                "unknown option '--cached-prompt' of `kvroof plan`; `kvroof simulate` has it");
+  const Ran ran = run_program("replay none.kvt --engine vllm");
+  CHECK(ran.code == 2);
+  for (const char* verb : {"`kvroof plan`", "`kvroof compare`", "`kvroof simulate`"}) {
+    CHECK(ran.err.find(verb) != std::string::npos);
+  }
+}
+
+TEST_CASE("The word list after a command of the catalog does what the command does without it") {
+  for (const std::string verb : {"models", "devices", "policies", "engines"}) {
+    INFO(verb);
+    const Ran bare = run_program(verb);
+    REQUIRE(bare.code == 0);
+    CHECK(run_program(verb + " list").out == bare.out);
+  }
+  check_refused("devices list h200", 2, "expected `devices` or `devices show NAME`");
+}
+
 TEST_CASE("A wrong number, a repeated scalar and a wrong format are refused before any work") {
   check_refused("run --model " + kDemo + " --prompt x --max-tokens many", 2, "max-tokens");
   check_refused("run --model " + kDemo + " --model " + kDemo + " --prompt x", 2, "more than once");
