@@ -164,9 +164,9 @@ void note_stored_weights(const ReplayAnswer& answer, Notes& notes) {
   if (request.devices.empty()) return;
   for (std::size_t i = 0; i < request.models.size(); ++i) {
     if (request.stored[i].empty()) continue;
-    add_once(notes, fmt::format("{} is stored in {}, and its weights are taken in {}, as kvroof's own engine runs them: "
-                                "they leave less memory for sequences; `kvroof plan` and `kvroof compare` with --engine "
-                                "and --trace {} price them as they are stored",
+    add_once(notes, fmt::format("{} is stored in {}, and its weights are taken in {}, as kvroof's own engine runs "
+                                "them: they leave less memory for sequences; `kvroof plan` and `kvroof compare` with "
+                                "--engine and --trace {} price them as they are stored",
                                 request.models[i].name, request.stored[i],
                                 name_of(request.weights.value_or(request.models[i].weight_type)),
                                 request.trace.string()));

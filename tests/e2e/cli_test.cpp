@@ -114,6 +114,31 @@ TEST_CASE("Every number is refused with its option, its value and what is expect
   check_refused("models show mpt-7b --context 1,,2", 2, "--context '1,,2': an item of the list is empty");
 }
 
+TEST_CASE("Counts are also taken as halves of k and as m, and shares in percent") {
+  const auto answer = [](const std::string& words) {
+    const Ran ran = run_program(words + " -q --format csv");
+    INFO(words << "\n" << ran.err);
+    REQUIRE(ran.code == 0);
+    return ran.out;
+  };
+  const std::string show = "models show mpt-7b --context ";
+  CHECK(answer(show + "0.5k,1m") == answer(show + "512,1048576"));
+  const std::string simulate =
+      "simulate --model llama-3-8b --device h100-sxm --rate 1 --count 5 --prompt 1k --output 4 ";
+  CHECK(answer(simulate + "--cached-prompt 50%") == answer(simulate + "--cached-prompt 0.5"));
+  check_refused(simulate + "--cached-prompt 101%", 2, "--cached-prompt 101%: expected a number from 0 to 1, or trace");
+  check_refused("models show mpt-7b --context 0.3k", 2, "--context 0.3k: expected a count from 1");
+}
+
+TEST_CASE("A number with its unit behind it is answered with the unit that the option has") {
+  const std::string simulate = "simulate --model llama-3-8b --device h100-sxm --rate 1 --count 5 ";
+  check_refused(simulate + "--tpot-ms 30ms", 2, "--tpot-ms 30ms: expected a number from 0.001 to 1000000000; it is in "
+                                                "milliseconds, and written without a unit");
+  check_refused(simulate + "--shared-prefix 16 --host-cache 80GiB", 2, "it is in GiB, and written without a unit");
+  check_refused(simulate + "--usd-per-hour '$2'", 2, "it is in US dollars an hour, and written without a unit");
+  check_refused("simulate --model llama-3-8b --device h100-sxm --rate 4/s", 2, "it is in requests a second");
+}
+
 TEST_CASE("Flags of a configuration file and of the environment are true or false, and print-config says which") {
   const TemporaryFolder folder;
   std::ofstream(folder.file("wrong.yaml")) << "verify: maybe\n";
