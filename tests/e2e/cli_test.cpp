@@ -114,6 +114,20 @@ TEST_CASE("Every number is refused with its option, its value and what is expect
   check_refused("models show mpt-7b --context 1,,2", 2, "--context '1,,2': an item of the list is empty");
 }
 
+TEST_CASE("The catalog is looked for beside and above the program, then in the current folder") {
+  namespace fs = std::filesystem;
+  const TemporaryFolder folder;  // neither of which has a catalog
+  const std::string copy = folder.file("kvroof"), source = KVROOF_SOURCE_DIR;
+  fs::copy_file(KVROOF_PROGRAM, copy);
+  const auto models_in = [&](const std::string& current) {
+    return run_program("models", "cd " + current + " && env -u KVROOF_HOME " + copy);
+  };
+  CHECK(models_in(source).out == run_program("models").out);
+  const Ran nowhere = models_in(folder.path().string());
+  CHECK(nowhere.code != 0);
+  CHECK(nowhere.err.find("not found beside or above the program, nor in the current folder") != std::string::npos);
+}
+
 TEST_CASE("Counts are also taken as halves of k and as m, and shares in percent") {
   const auto answer = [](const std::string& words) {
     const Ran ran = run_program(words + " -q --format csv");
