@@ -33,6 +33,13 @@ PrefixFigures prefix_figures(const SimulatedRow& row) {
   return figures;
 }
 
+std::string computed_whole(const SimulateRequest& request) {
+  const bool says_which = request.prefixes.size() > 1;
+  return says_which ? "every prompt is computed whole, though the file says which begin alike (hash_ids): "
+                      "--cached-prompt trace has prefix caches find that"
+                    : "every prompt is computed whole; --cached-prompt says what a prefix cache has of it";
+}
+
 bool has_host(const SimulateRequest& request) { return request.prefix_cache->host_gib > 0; }
 
 }  // namespace
@@ -70,14 +77,9 @@ std::vector<std::string> prefix_notes(const SimulateRequest& request, const std:
       "a prefix cache that loses nothing would find {:.1f} % of the prompts if they came one by one", share);
   if (request.no_prefix_cache) return {"every prompt is computed whole; " + lossless};
   if (!request.prefix_cache) {
-    if (share > 0) {
-      return {fmt::format("{:.0f} % of the prompts is in a prefix cache and not computed; each sequence still counts "
-                          "its own copy of it in memory", share)};
-    }
-    const bool says_which = request.prefixes.size() > 1;
-    return {says_which ? "every prompt is computed whole, though the file says which begin alike (hash_ids): "
-                         "--cached-prompt trace has prefix caches find that"
-                       : "every prompt is computed whole; --cached-prompt says what a prefix cache has of it"};
+    return {share > 0 ? fmt::format("{:.0f} % of the prompts is in a prefix cache and not computed; each sequence "
+                                    "still counts its own copy of it in memory", share)
+                      : computed_whole(request)};
   }
   const PrefixCacheRequest& cache = *request.prefix_cache;
   std::vector<std::string> notes = {
