@@ -98,7 +98,7 @@ int run_program(const std::vector<std::string>& words) {
   }
   const Command& command = find_command(commands, first);
   report_unknown_variables(commands);
-  const auto arguments = parse_arguments(command, {words.begin() + 1, words.end()});
+  const auto arguments = parse_arguments(command, {words.begin() + 1, words.end()}, commands);
   return arguments ? command.run(*arguments) : 0;
 }
 

@@ -41,7 +41,7 @@ Table list_devices(const std::filesystem::path& catalog) {
 
 int run_devices(const Arguments& arguments) {
   const std::filesystem::path catalog = data_folder() / "catalog";
-  if (arguments.positional.empty()) {
+  if (asks_for_list(arguments)) {
     write_table(arguments, list_devices(catalog));
     return 0;
   }
@@ -61,7 +61,7 @@ void describe_devices(po::options_description_easy_init) {}
 Command devices_command() {
   return {"devices",
           "GPUs and CPUs, each number with its source",
-          "[show NAME|FILE]",
+          "[list | show NAME|FILE]",
           "  kvroof devices\n"
           "  kvroof devices show h200\n"
           "  kvroof devices show cpu.yaml --format json",

@@ -106,7 +106,7 @@ Table show_engine(const EngineProfile& engine, const std::string& version) {
 
 int run_engines(const Arguments& arguments) {
   const std::filesystem::path catalog = data_folder() / "catalog";
-  if (arguments.positional.empty()) {
+  if (asks_for_list(arguments)) {
     write_table(arguments, list_engines(catalog));
     return 0;
   }
@@ -130,7 +130,7 @@ void describe_engines(po::options_description_easy_init) {}
 Command engines_command() {
   return {"engines",
           "serving engines that plan, compare and validate price, in their versions",
-          "[show NAME[@VERSION]]",
+          "[list | show NAME[@VERSION]]",
           "  kvroof engines\n"
           "  kvroof engines show vllm\n"
           "  kvroof engines show vllm@0.6.3 --format json",

@@ -7,6 +7,7 @@
 #include "apps/cli/command.hpp"
 #include "apps/cli/data_folder.hpp"
 #include "apps/cli/output.hpp"
+#include "apps/cli/shared_options.hpp"
 #include "apps/cli/values.hpp"
 #include "apps/prediction/workload_weights.hpp"
 #include "kernels/engine/weight_families.hpp"
@@ -290,7 +291,7 @@ int show(const Arguments& arguments, const ModelShape& shape, const Weights& wei
 
 int run_models(const Arguments& arguments) {
   const std::filesystem::path catalog = data_folder() / "catalog";
-  if (arguments.positional.empty()) {
+  if (asks_for_list(arguments)) {
     write_table(arguments, list_models(catalog));
     return 0;
   }
@@ -332,7 +333,7 @@ void describe_models(po::options_description_easy_init add) {
 Command models_command() {
   return {"models",
           "model shapes: parameters, weight and KV bytes",
-          "[show NAME|DIR|F.gguf [--batch B --context N --kv f16]]",
+          "[list | show NAME|DIR|F.gguf [--batch B --context N --kv f16]]",
           "  kvroof models\n"
           "  kvroof models show opt-175b --batch 128 --context 2k --kv f16\n"
           "  kvroof models show models/demo --context 512,1k,2k --format csv",

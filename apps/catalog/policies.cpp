@@ -179,7 +179,7 @@ std::string show_text(const PolicySpec& spec) {
 
 int run_policies(const Arguments& arguments) {
   const Format format = format_of(arguments);
-  if (arguments.positional.empty()) {
+  if (asks_for_list(arguments)) {
     nlohmann::ordered_json all = nlohmann::ordered_json::array();
     for (const PolicySpec& spec : listed_specs()) all.push_back(policy_json(spec));
     write_result(arguments, format == Format::kTable  ? list_text()
@@ -210,7 +210,7 @@ int run_policies(const Arguments& arguments) {
 Command policies_command() {
   return {.name = "policies",
           .summary = "eviction policies: parameters, defaults, sources and overhead",
-          .usage = "[show NAME] [options]",
+          .usage = "[list | show NAME] [options]",
           .examples =
               "  kvroof policies\n"
               "  kvroof policies show keyformer\n"

@@ -16,7 +16,9 @@ std::filesystem::path data_folder() {
     if (fs::is_directory(at / "catalog" / "devices", ignored)) return at;
     if (fs::is_directory(at / "share" / "kvroof" / "catalog", ignored)) return at / "share" / "kvroof";
   }
-  throw Error("the folder catalog/ was not found beside or above the program")
+  const fs::path here = fs::current_path(ignored);
+  if (fs::is_directory(here / "catalog" / "devices", ignored)) return here;
+  throw Error("the folder catalog/ was not found beside or above the program, nor in the current folder")
       .note("set KVROOF_HOME to the folder that holds it");
 }
 

@@ -5,7 +5,8 @@
 
 namespace kvroof {
 
-// Where catalog/ and models/ are: $KVROOF_HOME, else beside or above the program. Throws Error.
+// Where catalog/ and models/ are: $KVROOF_HOME, else beside or above the program, else in the current folder. Throws
+// Error.
 std::filesystem::path data_folder();
 
 }  // namespace kvroof

@@ -68,12 +68,28 @@ Strings option_names(const po::options_description& options) {
   return names;
 }
 
-Error unknown_option(const std::string& typed, const po::options_description& options, const Command& command) {
+// "; `kvroof plan` and `kvroof compare` have it": the verbs that an option belongs to, or nothing.
+std::string who_has(const std::string& option, std::span<const Command> commands) {
+  Strings verbs;
+  for (const Command& command : commands) {
+    const Strings names = option_names(own_options(command));
+    if (std::ranges::find(names, option) != names.end()) verbs.push_back(fmt::format("`kvroof {}`", command.name));
+  }
+  if (verbs.empty()) return {};
+  const std::string last = verbs.back();
+  verbs.pop_back();
+  return verbs.empty() ? fmt::format("; {} has it", last) : fmt::format("; {} and {} have it", join(verbs), last);
+}
+
+Error unknown_option(const std::string& typed, const po::options_description& options, const Command& command,
+                     std::span<const Command> commands) {
   const std::size_t dashes = std::min(typed.find_first_not_of('-'), typed.size());
   const std::string bare = typed.substr(dashes);
-  const auto nearest = nearest_name(bare, option_names(options));
-  return usage_error(fmt::format("unknown option '{}' of `kvroof {}`{}", typed, command.name,
-                                 nearest ? "; did you mean --" + *nearest + "?" : std::string()))
+  std::string help = who_has(bare, commands);
+  if (const auto nearest = nearest_name(bare, option_names(options)); help.empty() && nearest) {
+    help = "; did you mean --" + *nearest + "?";
+  }
+  return usage_error(fmt::format("unknown option '{}' of `kvroof {}`{}", typed, command.name, help))
       .note(fmt::format("`kvroof help {}` lists the options", command.name));
 }
 
@@ -208,7 +224,8 @@ std::string config_yaml(const po::variables_map& values, const po::options_descr
   return std::string(given.c_str()) + "\n" + defaults;
 }
 
-po::variables_map parse_words(const Command& command, const Strings& words, const po::options_description& visible) {
+po::variables_map parse_words(const Command& command, const Strings& words, const po::options_description& visible,
+                              std::span<const Command> commands) {
   po::options_description all;
   all.add(visible).add_options()("words", po::value<Strings>()->composing());
   po::positional_options_description positional;
@@ -219,7 +236,7 @@ po::variables_map parse_words(const Command& command, const Strings& words, cons
     const int style = po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
     po::store(po::command_line_parser(words).options(all).positional(positional).style(style).run(), values);
   } catch (const po::unknown_option& error) {
-    throw unknown_option(error.get_option_name(), visible, command);
+    throw unknown_option(error.get_option_name(), visible, command, commands);
   } catch (const po::multiple_occurrences& error) {
     throw usage_error(fmt::format("option {} was given more than once", error.get_option_name()))
         .note("a list of values is written with commas");
@@ -269,7 +286,8 @@ void print_help(const Command& command) {
   fmt::print("\n{}", text.str());
 }
 
-std::optional<Arguments> parse_arguments(const Command& command, const Strings& typed) {
+std::optional<Arguments> parse_arguments(const Command& command, const Strings& typed,
+                                         std::span<const Command> commands) {
   const auto dashes = command.takes_program ? std::find(typed.begin(), typed.end(), "--") : typed.end();
   const Strings words(typed.begin(), dashes);
   po::options_description visible;
@@ -284,7 +302,7 @@ std::optional<Arguments> parse_arguments(const Command& command, const Strings& 
     arguments.program.assign(dashes + 1, typed.end());
     if (arguments.program.empty()) throw usage_error("after `--` the command to run is missing");
   }
-  arguments.values = parse_words(command, words, visible);
+  arguments.values = parse_words(command, words, visible, commands);
   po::variables_map& values = arguments.values;
   if (!arguments.program.empty()) check_program_options(command, values);
   store_environment(visible, values);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,8 +17,10 @@ std::vector<std::string> option_variables(const Command& command);
 void print_help(const Command& command);
 
 // Nothing when --help or --print-config was answered. Throws Error (usage) for unknown options and keys (with "did you
-// mean"), repeated scalars, values that do not parse and wrong numbers of words.
-std::optional<Arguments> parse_arguments(const Command& command, const std::vector<std::string>& words);
+// mean", or which of all commands have the option), repeated scalars, values that do not parse and wrong numbers of
+// words.
+std::optional<Arguments> parse_arguments(const Command& command, const std::vector<std::string>& words,
+                                         std::span<const Command> commands);
 
 // Words as a shell takes them back: those that it would cut or change stand in quotes.
 std::string command_text(const std::vector<std::string>& words);

@@ -69,6 +69,11 @@ void set_kv_type(std::vector<PolicySpec>& points, std::optional<KvType> type) {
   }
 }
 
+bool asks_for_list(const Arguments& arguments) {
+  const std::vector<std::string>& words = arguments.positional;
+  return words.empty() || (words.size() == 1 && words.front() == "list");
+}
+
 Error not_show(const std::string& verb, const std::string& word, std::vector<std::string> names) {
   for (std::string& name : names) name.insert(0, "show ");
   const auto nearest = nearest_name("show " + word, names);

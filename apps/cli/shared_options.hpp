@@ -29,6 +29,8 @@ std::string kv_problem(const PolicySpec& point, std::optional<KvType> type);
 // Gives `type`, where there is one, to the points that carry none of their own. Throws Error (usage) with the problem.
 void set_kv_type(std::vector<PolicySpec>& points, std::optional<KvType> type);
 
+// `kvroof VERB`, which `kvroof VERB list` means as well, of the verbs that have `kvroof VERB show NAME` beside it.
+bool asks_for_list(const Arguments& arguments);
 // The refusal of `kvroof VERB word`, where only `kvroof VERB` and `kvroof VERB show NAME` are; suggests the nearest.
 Error not_show(const std::string& verb, const std::string& word, std::vector<std::string> names);
 

@@ -16,10 +16,14 @@ namespace kvroof {
 double number_value(const std::string& option, std::string_view text, double least, double most,
                     std::string_view words = "");
 
+// Likewise of a share of a whole, which may be written in percent: 0.9 or 90%.
+double share_value(const std::string& option, std::string_view text, double least, double most,
+                   std::string_view words = "");
+
 // Digits alone, from least to most.
 std::uint64_t whole_value(const std::string& option, std::string_view text, std::uint64_t least, std::uint64_t most);
 
-// A count from least to most, with an optional k (1,024): "4k".
+// A count from least to most, with an optional k (1,024) or m (1,048,576): "4k", "0.5k".
 std::uint32_t count_value(const std::string& option, std::string_view text, std::uint32_t least, std::uint32_t most,
                           std::string_view words = "");
 

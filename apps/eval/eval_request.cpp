@@ -62,7 +62,7 @@ NeedleRequest needle_option(const Arguments& arguments) {
         fmt::format("--needle '{}': expected a text with {{key}}, where the number goes", request.needle));
   }
   for (const std::string& depth : split_list("depth", arguments.get<std::string>("depth"))) {
-    const double share = number_value("depth", depth, 0, 1);
+    const double share = share_value("depth", depth, 0, 1);
     if (std::ranges::find(request.depths, share) == request.depths.end()) request.depths.push_back(share);
   }
   request.keys = count_value("keys", arguments.get<std::string>("keys"), 1, 1U << 16);

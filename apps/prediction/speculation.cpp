@@ -51,7 +51,7 @@ std::optional<Speculation> speculation_of(const std::string& item, const std::op
   const std::size_t colon = item.find(':');
   const std::uint32_t tokens = count_value("speculate", item.substr(0, colon), 0, kMostDrafted);
   const auto acceptance = [&] {
-    return number_value("speculate " + item.substr(0, colon) + ":ACCEPT", item.substr(colon + 1), 0, 1);
+    return share_value("speculate " + item.substr(0, colon) + ":ACCEPT", item.substr(colon + 1), 0, 1);
   };
   if (tokens == 0 && colon != std::string::npos) acceptance();  // of no use, but no number is a mistake
   if (tokens == 0) return std::nullopt;

@@ -227,7 +227,7 @@ WorkloadRequest workload_request(const Arguments& arguments) {
   }
   if (arguments.has("gpu-memory-utilization")) {
     request.memory_share =
-        number_value("gpu-memory-utilization", arguments.get<std::string>("gpu-memory-utilization"), 0.05, 1);
+        share_value("gpu-memory-utilization", arguments.get<std::string>("gpu-memory-utilization"), 0.05, 1);
   }
   if (arguments.has("max-num-seqs")) {
     request.most_sequences = count_value("max-num-seqs", arguments.get<std::string>("max-num-seqs"), 1, 1U << 20);

@@ -158,6 +158,21 @@ void note_costs(const ReplayAnswer& answer, Notes& notes) {
   }
 }
 
+// Of what a projection takes otherwise than the checkpoint has it.
+void note_stored_weights(const ReplayAnswer& answer, Notes& notes) {
+  const ReplayRequest& request = answer.request;
+  if (request.devices.empty()) return;
+  for (std::size_t i = 0; i < request.models.size(); ++i) {
+    if (request.stored[i].empty()) continue;
+    add_once(notes, fmt::format("{} is stored in {}, and its weights are taken in {}, as kvroof's own engine runs "
+                                "them: they leave less memory for sequences; `kvroof plan` and `kvroof compare` with "
+                                "--engine and --trace {} price them as they are stored",
+                                request.models[i].name, request.stored[i],
+                                name_of(request.weights.value_or(request.models[i].weight_type)),
+                                request.trace.string()));
+  }
+}
+
 // Of the longest sequence that is projected.
 void note_model_positions(const ReplayAnswer& answer, Notes& notes) {
   const ReplayRequest& request = answer.request;
@@ -300,6 +315,7 @@ std::vector<std::string> replay_notes(const ReplayAnswer& answer) {
   note_quality(answer, notes);
   note_columns(answer, notes);
   note_costs(answer, notes);
+  note_stored_weights(answer, notes);
   note_model_positions(answer, notes);
   note_recorded_cache(answer, notes);
   note_caches(answer, notes);

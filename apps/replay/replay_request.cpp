@@ -8,6 +8,7 @@
 #include "apps/cli/output.hpp"
 #include "apps/cli/shared_options.hpp"
 #include "apps/cli/values.hpp"
+#include "apps/prediction/workload_weights.hpp"
 #include "apps/replay/row_cache_check.hpp"
 #include "sim/core/suggest.hpp"
 #include "sim/policy/window_scores.hpp"
@@ -69,6 +70,23 @@ void check_projected_prompt(const ReplayRequest& request) {
   }
 }
 
+// A replay prices kvroof's own engine, which has neither weights nor caches in some types that other engines have.
+void check_run_types(const Arguments& arguments) {
+  const auto refuse = [&](const char* option, const char* what) {
+    throw usage_error(fmt::format("--{} {}: kvroof's own engine, which replay prices, {}", option,
+                                  arguments.get<std::string>(option), what))
+        .note(fmt::format("`kvroof plan` and `kvroof compare` take it: --{} {} --engine E --trace {}", option,
+                          arguments.get<std::string>(option), arguments.positional.front()));
+  };
+  if (arguments.has("dtype")) {
+    const auto format = parse_weight_format(arguments.get<std::string>("dtype"));
+    if (format && format->quantised()) refuse("dtype", "runs weights in f32, f16 or bf16");
+  }
+  if (arguments.has("kv") && arguments.get<std::string>("kv") == name_of(KvType::kFp8)) {
+    refuse("kv", "has no such cache");
+  }
+}
+
 }  // namespace
 
 ReplayRequest replay_request(const Arguments& arguments) {
@@ -88,11 +106,14 @@ ReplayRequest replay_request(const Arguments& arguments) {
   if (arguments.has("as")) {
     for (const std::string& name : split_list("as", arguments.get<std::string>("as"))) {
       request.models.push_back(find_model_shape(name, catalog));
+      const auto stored = stored_format(name, request.models.back());
+      request.stored.emplace_back(stored && stored->quantised() ? stored->name : std::string_view());
     }
   }
   request.prompt = parse_length(arguments, "prompt", 1);
   request.output = parse_length(arguments, "output", 1);
   check_projected_prompt(request);
+  check_run_types(arguments);
   request.kv = kv_type_option(arguments);
   set_kv_type(request.points, request.kv);
   request.weights = float_type_option(arguments, "dtype");

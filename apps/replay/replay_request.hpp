@@ -27,6 +27,7 @@ struct ReplayRequest {
   std::vector<BatchChoice> batches;             // at least one
   std::uint32_t beams = 1;                      // sequences of a request, decoded side by side
   std::vector<ModelShape> models;               // of --as; empty: the trace's own
+  std::vector<std::string> stored;              // of each of them the type of its weights that is not run; or empty
   std::optional<std::uint32_t> prompt, output;  // tokens, for --as
   std::optional<DType> weights;
   std::optional<KvType> kv;                     // of the points that carry none

@@ -154,6 +154,19 @@ std::string too_short(const SimulateRequest& r, const SimulatedRow& row) {
                      r.drawn ? fmt::format(" (--count {:.0f})", std::ceil(wanted / 1000) * 1000) : "");
 }
 
+// Servers that keep up answer as many requests as come, but for two edges of a short run: arrivals that are drawn are
+// seldom as many as asked for, and the last answer is waited for; empty: they hardly matter.
+std::string edges(const SimulateRequest& r, const SimulatedRow& row) {
+  constexpr double kHardly = 0.02;
+  const double served = row.requests_per_s.value;
+  if (r.asked_rate == 0 || row.rate <= 0 || row.falls_behind() || row.refused > 0) return {};
+  if (std::abs(served / r.asked_rate - 1) <= kHardly) return {};
+  return fmt::format("{} under {}: servers keep up, though {} requests/s are not those of --rate {:g}: the {} requests "
+                     "came at {} a second, and the last answer is waited for; more requests{} come nearer",
+                     devices_text(row), policy_text(r, row), short_number(served), r.asked_rate,
+                     row.outcome.requests.size(), short_number(row.rate), r.drawn ? " (--count)" : "");
+}
+
 // Clients whose requests are all alike come back together, so that groups never fall out of step; empty: they do.
 std::string in_step(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
   const auto grouped = [](const SimulatedRow& row) { return row.deployment->data_parallel > 1; };

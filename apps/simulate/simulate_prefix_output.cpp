@@ -33,6 +33,13 @@ PrefixFigures prefix_figures(const SimulatedRow& row) {
   return figures;
 }
 
+std::string computed_whole(const SimulateRequest& request) {
+  const bool says_which = request.prefixes.size() > 1;
+  return says_which ? "every prompt is computed whole, though the file says which begin alike (hash_ids): "
+                      "--cached-prompt trace has prefix caches find that"
+                    : "every prompt is computed whole; --cached-prompt says what a prefix cache has of it";
+}
+
 bool has_host(const SimulateRequest& request) { return request.prefix_cache->host_gib > 0; }
 
 }  // namespace
@@ -78,7 +85,7 @@ std::vector<std::string> prefix_notes(const SimulateRequest& request, const std:
       "{}: of a prompt that is evicted from, rows are missing that other prompts need, so prompts are computed whole",
       join(losers));
   if (!request.prefix_cache) {
-    if (!(share > 0)) return {"every prompt is computed whole; --cached-prompt says what a prefix cache has of it"};
+    if (!(share > 0)) return {computed_whole(request)};
     std::vector<std::string> notes = {
         fmt::format("{:.0f} % of the prompts is in a prefix cache and not computed; each sequence still counts its own "
                     "copy of it in memory", share)};

@@ -200,7 +200,7 @@ void set_prefixes(const Arguments& arguments, SimulateRequest& request) {
   }
   if (shared) share_prefix(arguments, request);
   if (!shared && !trace) {
-    const double share = number_value("cached-prompt", text, 0, 1, ", or trace");
+    const double share = share_value("cached-prompt", text, 0, 1, ", or trace");
     for (Request& r : request.requests) {
       r.cached = std::min(static_cast<std::uint32_t>(share * r.prompt), r.prompt - 1);
     }

@@ -50,9 +50,7 @@ void draw(const Arguments& arguments, SimulateRequest& request) {
   drawn.spread = number_value("spread", arguments.get<std::string>("spread"), 0, 10);
   drawn.burstiness = burstiness_of(arguments);
   drawn.seed = arguments.seed;
-  if (arguments.has("rate") && !request.highest_rate) {
-    drawn.rate = rate_of(arguments);
-  }
+  if (request.asked_rate > 0) drawn.rate = request.asked_rate;
   request.requests = draw_requests(drawn);
   request.drawn = true;
   for (Request& r : request.requests) {
@@ -105,9 +103,7 @@ void read(const Arguments& arguments, SimulateRequest& request) {
     throw usage_error(fmt::format("--rate: all requests of {} arrive at once, so they have no rate", path));
   }
   double factor = request.highest_rate ? own_rate : 1;
-  if (arguments.has("rate") && !request.highest_rate && own_rate > 0) {
-    factor = own_rate / rate_of(arguments);
-  }
+  if (request.asked_rate > 0 && own_rate > 0) factor = own_rate / request.asked_rate;
   for (Request& r : request.requests) r.arrival *= factor;
   double prompts = 0, outputs = 0;
   for (const Request& r : request.requests) prompts += r.prompt, outputs += r.output;
@@ -307,6 +303,7 @@ SimulateRequest simulate_request(const Arguments& arguments) {
   }
   request.highest_rate = arguments.has("rate") && arguments.get<std::string>("rate") == "max";
   request.lasts = arguments.has("rate");
+  if (request.lasts && !request.highest_rate) request.asked_rate = rate_of(arguments);
   if (arguments.has("clients")) {
     request.clients = count_value("clients", arguments.get<std::string>("clients"), 1, 1U << 20);
   }
@@ -314,7 +311,7 @@ SimulateRequest simulate_request(const Arguments& arguments) {
   request.replicas = replicas == "auto" ? 0 : count_value("replicas", replicas, 1, kMostReplicas, ", or auto");
   request.ttft_ms = number_option(arguments, "ttft-ms", 1e-3, 1e9);
   request.tpot_ms = number_option(arguments, "tpot-ms", 1e-3, 1e9);
-  request.attainment = number_value("attainment", arguments.get<std::string>("attainment"), 0.01, 1);
+  request.attainment = share_value("attainment", arguments.get<std::string>("attainment"), 0.01, 1);
   if (arguments.has("max-num-batched-tokens")) {
     request.step_tokens =
         count_value("max-num-batched-tokens", arguments.get<std::string>("max-num-batched-tokens"), 1, kMostPrompt);

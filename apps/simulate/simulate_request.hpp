@@ -45,6 +45,7 @@ struct SimulateRequest {
   bool no_prefix_cache = false;    // --prefix-cache none: it is said what prompts share, and nothing finds it
   std::size_t shorter_than_shared = 0;  // drawn prompts that have no room for --shared-prefix and a token of their own
   double cached_share = 0;         // of all tokens of prompts, that a prefix cache has; that loses nothing, if it may
+  double asked_rate = 0;           // of --rate, requests a second; 0: not given, or max
   bool lasts = false;              // requests go on coming at a rate (--rate), not as a file's own times have it
   bool highest_rate = false;       // --rate max: the highest that meets the goals is looked for
   std::uint32_t clients = 0;       // of a closed loop; 0: requests come by themselves

@@ -14,8 +14,9 @@
 namespace kvroof {
 namespace {
 
-// Endings that name a tuning or a storage of the same shape, in plain letters.
+// Endings that name a tuning or a storage of the same shape, in plain letters; a longer one comes before its own end.
 constexpr std::string_view kEndings[] = {
+    "4bit",     "8bit", "bnb",  "unsloth",
     "instruct", "chat", "hf",   "it",    "base",  "fp8",   "bf16", "nvfp4",     "mxfp4", "fp4",  "awq",  "gptq",
     "v01",      "v02",  "v03",  "v15",   "fp16",  "int4",  "int8", "f16",       "w4a16", "w8a8", "w8a16", "kv",
     "dynamic",  "gguf", "pt",   "q40",   "q80",   "q4km",  "q6k",  "q4kmedium", "q5km",  "mostly", "quantized",
@@ -39,6 +40,20 @@ std::string without_vendor(std::string text) {
     if (text.starts_with(vendor)) text.erase(0, vendor.size());
   }
   return text;
+}
+
+// Calls what(key, value) for each entry of a section of the catalog's names.yaml. Throws Error for a file that is none.
+template <class What>
+void for_each_entry(const std::filesystem::path& catalog, const std::string& section, const What& what) {
+  constexpr std::uint64_t kMostBytes = 1U << 20;
+  const std::filesystem::path file = catalog / "names.yaml";
+  if (!std::filesystem::exists(file)) return;
+  try {
+    const YAML::Node root = YAML::Load(read_text_file(file, kMostBytes).or_throw(file.string()));
+    for (const auto& entry : root[section]) what(entry.first, entry.second);
+  } catch (const YAML::Exception& e) {
+    throw Error(fmt::format("{}: {}", file.string(), e.what()));
+  }
 }
 
 }  // namespace
@@ -83,18 +98,22 @@ std::string device_words(std::string_view name) {
 }
 
 std::vector<OtherName> other_names(const std::filesystem::path& catalog, const std::string& section) {
-  constexpr std::uint64_t kMostBytes = 1U << 20;
-  const std::filesystem::path file = catalog / "names.yaml";
   std::vector<OtherName> found;
-  if (!std::filesystem::exists(file)) return found;
-  try {
-    for (const auto& entry : YAML::Load(read_text_file(file, kMostBytes).or_throw(file.string()))[section]) {
-      for (const auto& other : entry.second) found.push_back({other.as<std::string>(), entry.first.as<std::string>()});
-    }
-  } catch (const YAML::Exception& e) {
-    throw Error(fmt::format("{}: {}", file.string(), e.what()));
-  }
+  for_each_entry(catalog, section, [&](const YAML::Node& name, const YAML::Node& others) {
+    for (const auto& other : others) found.push_back({other.as<std::string>(), name.as<std::string>()});
+  });
   return found;
+}
+
+std::optional<std::uint32_t> own_max_positions(const std::filesystem::path& catalog, std::string_view typed) {
+  const std::string letters = plain_letters(typed), key = model_key(typed);
+  std::optional<std::uint32_t> positions;
+  for_each_entry(catalog, "max_positions", [&](const YAML::Node& name, const YAML::Node& value) {
+    const auto checkpoint = name.as<std::string>();
+    const bool same = letters.starts_with(plain_letters(checkpoint)) && key == model_key(checkpoint);
+    if (same) positions = value.as<std::uint32_t>();
+  });
+  return positions;
 }
 
 std::vector<std::string> yaml_names(const std::filesystem::path& folder) {

@@ -1,6 +1,7 @@
 // Names of models and boards, however people spell them: keys that spellings share, and the catalog's other names.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -24,6 +25,10 @@ struct OtherName {
 // A section ("models", "devices") of the catalog's names.yaml, in its order; none where it has no such file. Throws
 // Error where the file cannot be read as one.
 std::vector<OtherName> other_names(const std::filesystem::path& catalog, const std::string& section);
+
+// Positions of a checkpoint that was made for more or fewer than the catalog's model of its shape, by the section
+// "max_positions" of the same file; `typed` is its name without an owner, and may have endings of storages after it.
+std::optional<std::uint32_t> own_max_positions(const std::filesystem::path& catalog, std::string_view typed);
 
 // Throws Error (usage) where a file of the catalog says another name than its own: two would answer to one name.
 void check_catalog_name(const std::string& name, const std::filesystem::path& file);

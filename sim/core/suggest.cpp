@@ -32,6 +32,10 @@ std::vector<std::string> nearest_names(std::string_view typed, std::span<const s
   // A hostile name of a megabyte must not cost a quadratic comparison.
   if (typed.empty() || typed.size() > 64) return {};
   std::vector<std::string> best;
+  // What begins one name alone means that one, however much of it is missing.
+  constexpr std::size_t kFewest = 3;
+  const auto begins = [&](const std::string& name) { return typed.size() >= kFewest && name.starts_with(typed); };
+  if (std::ranges::count_if(known, begins) == 1) return {*std::ranges::find_if(known, begins)};
   std::size_t best_distance = std::max<std::size_t>(1, typed.size() / 3);
   for (const std::string& name : known) {
     const std::size_t distance = edit_distance(typed, name);
@@ -40,10 +44,9 @@ std::vector<std::string> nearest_names(std::string_view typed, std::span<const s
     best.push_back(name);
     best_distance = distance;
   }
-  if (best.empty() && typed.size() >= 3) {
-    std::ranges::copy_if(known, std::back_inserter(best), [&](const std::string& name) {
-      return name.starts_with(typed) || typed.starts_with(name);
-    });
+  if (best.empty() && typed.size() >= kFewest) {
+    std::ranges::copy_if(known, std::back_inserter(best),
+                         [&](const std::string& name) { return begins(name) || typed.starts_with(name); });
   }
   constexpr std::size_t kMost = 3;
   best.resize(std::min(best.size(), kMost));

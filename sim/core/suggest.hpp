@@ -10,7 +10,7 @@
 namespace kvroof {
 
 // The known name with the smallest edit distance, if it is near enough to be a typo (a third of the length, at least 1;
-// or one is a prefix of the other).
+// or one is a prefix of the other); the only name that begins with it comes before all.
 std::optional<std::string> nearest_name(std::string_view typed, std::span<const std::string> known);
 
 // All known names that are as near as that one, at most three: a word that begins many names means none of them alone.

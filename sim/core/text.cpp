@@ -1,12 +1,23 @@
 #include "sim/core/text.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace kvroof {
 
 std::optional<double> parse_decimal(std::string_view text) {
   if (text.find_first_not_of("0123456789.") != std::string_view::npos) return std::nullopt;
   return parse_number<double>(text);
+}
+
+std::optional<std::uint64_t> parse_count(std::string_view text) {
+  const std::string unit = lower_case(text.substr(text.size() - (text.empty() ? 0 : 1)));
+  const double times = unit == "k" ? 1024 : unit == "m" ? 1024 * 1024 : 1;
+  if (times == 1) return parse_number<std::uint64_t>(text);
+  const auto number = parse_decimal(text.substr(0, text.size() - 1));
+  constexpr double kMostExact = 1ULL << 53;
+  if (!number || *number * times > kMostExact || *number * times != std::floor(*number * times)) return std::nullopt;
+  return static_cast<std::uint64_t>(*number * times);
 }
 
 std::string lower_case(std::string_view text) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <charconv>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,6 +22,9 @@ std::optional<Number> parse_number(std::string_view text) {
 
 // Digits with at most one point: no sign, no exponent, no "nan".
 std::optional<double> parse_decimal(std::string_view text);
+
+// A whole number, also as one of k (1,024) or m (1,048,576), which may have a point where the whole has none: 4k, 0.5k.
+std::optional<std::uint64_t> parse_count(std::string_view text);
 
 // The letters of ASCII in lower case, whatever the locale.
 std::string lower_case(std::string_view text);

@@ -96,7 +96,8 @@ std::string deployment_problem(const ModelShape& shape, const Deployment& deploy
 struct MemoryLedger {
   Bytes weights;
   Bytes kv_allocated;  // rows that decoding must have room for
-  Bytes kv_scales, kv_residual;  // parts of kv_allocated: scales and minima; a residual window in float16
+  // Parts of kv_allocated where the cache is quantised: scales and minima; a residual window in float16.
+  Bytes kv_scales, kv_residual;
   Bytes policy_state;  // scores and counters of those rows, and bounds of their pages
   Bytes states;        // of layers without a cache, one for each token that a step verifies
   Bytes activations;   // the larger of a decode step of the batch and the prefill of one sequence

@@ -70,7 +70,7 @@ MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t 
   m.weights = weights_;
   const auto of_batch = [&](u64 bytes) { return bytes_of(held * static_cast<double>(bytes) * sequences); };
   m.kv_allocated = of_batch(allocated.total());
-  m.kv_scales = of_batch(allocated.scales);
+  if (kv.quantised()) m.kv_scales = of_batch(allocated.scales);  // keys of an index have some beside any cache
   m.kv_residual = of_batch(allocated.residual);
   const auto bounds = static_cast<double>(kv.scored_bytes(residency.peak_page_metadata));
   m.policy_state = bytes_of(rows * static_cast<double>(residency.state_bytes_per_row) + held * bounds * sequences);

@@ -54,6 +54,8 @@ std::optional<std::string> device_name(const std::string& typed, const std::vect
                                        const fs::path& catalog) {
   if (const auto same = same_name(typed, names)) return same;
   const std::string key = device_key(typed);
+  const auto is = [&](const std::string& name) { return device_key(name) == key; };
+  if (const auto whole = std::ranges::find_if(names, is); whole != names.end()) return *whole;
   const auto begins = [&](const std::string& name) { return device_key(name).starts_with(key); };
   if (std::count_if(names.begin(), names.end(), begins) > 1) return std::nullopt;
   const auto others = other_names(catalog, "devices");
@@ -87,7 +89,8 @@ Device complete_device(const std::string& name_or_path, const fs::path& catalog,
       throw usage_error(fmt::format("unknown device '{}'{}", name_or_path, suggestion(name_or_path, names)))
           .note(fmt::format("`kvroof devices` lists all of them; or give the path of a YAML file{}",
                             counts_devices(name_or_path) ? kHowMany : ""))
-          .note("`kvroof calibrate -o F.yaml` makes such a file of this machine's GPU, with --backend cpu of its CPU");
+          .note("`kvroof calibrate -o F.yaml` makes such a file of this machine's GPU, with --backend cpu of its CPU; "
+                "docs/devices.md says how to write one");
     }
     file = catalog / "devices" / (*same + ".yaml");
   } else if (!fs::is_regular_file(file)) {

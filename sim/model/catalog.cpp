@@ -2,6 +2,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -98,6 +99,14 @@ ModelShape shape_of_catalog(const std::string& name, const fs::path& catalog) {
   return shape;
 }
 
+// Whether a text that is no path of anything may be meant as a name: Qwen3-32B or Qwen/Qwen3-32B, not ./Qwen3-32B.
+bool is_name(const fs::path& typed) {
+  constexpr std::array<std::string_view, 4> kFiles = {".yaml", ".yml", ".json", ".gguf"};
+  if (std::ranges::find(kFiles, typed.extension().string()) != kFiles.end()) return false;
+  const std::string owner = typed.parent_path().string();
+  return !owner.starts_with('.') && !owner.starts_with('~') && owner.find('/') == std::string::npos;
+}
+
 }  // namespace
 
 std::string stored_format_of(const std::string& catalog_name, const fs::path& catalog) {
@@ -150,20 +159,17 @@ ModelShape find_model_shape(const std::string& name_or_path, const fs::path& cat
   if (const auto bundled = bundled_model(name_or_path, catalog)) return shape_of_file(*bundled / "config.json");
   // Qwen/Qwen3-32B, as the model's page writes it, is qwen3-32b, and meta-llama/Llama-3.1-8B-Instruct is llama-3.1-8b.
   const std::string own = path.filename().string();
-  const bool of_page = std::count(name_or_path.begin(), name_or_path.end(), '/') <= 1;
-  if (of_page) {
-    auto meant = same_name(own, names);
-    if (!meant) meant = name_in_catalog(own, names, other_names(catalog, "models"), model_key);
-    if (meant) return shape_of_catalog(*meant, catalog);
+  if (!is_name(path)) throw usage_error(fmt::format("{}: no such file or folder", name_or_path));
+  auto meant = same_name(own, names);
+  if (!meant) meant = name_in_catalog(own, names, other_names(catalog, "models"), model_key);
+  if (!meant) {
+    const char* no_folder = path.has_parent_path() ? ": there is no such folder, and the catalog has no such name" : "";
+    throw usage_error(fmt::format("unknown model '{}'{}{}", name_or_path, no_folder, did_you_mean_any(own, names)))
+        .note("`kvroof models` lists all of them; or give a folder, a config.json, a GGUF or a YAML file");
   }
-  const std::string extension = path.extension().string();
-  if (name_or_path.find('/') != std::string::npos || extension == ".yaml" || extension == ".yml" ||
-      extension == ".json" || extension == ".gguf") {
-    throw usage_error(fmt::format("{}: no such file or folder{}", name_or_path,
-                                  of_page ? did_you_mean_any(own, names) : std::string()));
-  }
-  throw usage_error(fmt::format("unknown model '{}'{}", name_or_path, did_you_mean_any(name_or_path, names)))
-      .note("`kvroof models` lists all of them; or give a folder, a config.json, a GGUF or a YAML file");
+  ModelShape shape = shape_of_catalog(*meant, catalog);
+  shape.max_positions = own_max_positions(catalog, own).value_or(shape.max_positions);
+  return shape;
 }
 
 }  // namespace kvroof

@@ -66,6 +66,26 @@ TEST_CASE("A mistyped option is answered with the nearest one, and abbreviations
   check_refused("run --mod " + kDemo + " --prompt x", 2, "unknown option");
 }
 
+TEST_CASE("An option of other commands is answered with those that have it") {
+  check_refused("plan --cached-prompt 0.5", 2,
+                "unknown option '--cached-prompt' of `kvroof plan`; `kvroof simulate` has it");
+  const Ran ran = run_program("replay none.kvt --engine vllm");
+  CHECK(ran.code == 2);
+  for (const char* verb : {"`kvroof plan`", "`kvroof compare`", "`kvroof simulate`"}) {
+    CHECK(ran.err.find(verb) != std::string::npos);
+  }
+}
+
+TEST_CASE("The word list after a command of the catalog does what the command does without it") {
+  for (const std::string verb : {"models", "devices", "policies", "engines"}) {
+    INFO(verb);
+    const Ran bare = run_program(verb);
+    REQUIRE(bare.code == 0);
+    CHECK(run_program(verb + " list").out == bare.out);
+  }
+  check_refused("devices list h200", 2, "expected `devices` or `devices show NAME`");
+}
+
 TEST_CASE("A wrong number, a repeated scalar and a wrong format are refused before any work") {
   check_refused("run --model " + kDemo + " --prompt x --max-tokens many", 2, "max-tokens");
   check_refused("run --model " + kDemo + " --model " + kDemo + " --prompt x", 2, "more than once");
@@ -92,6 +112,45 @@ TEST_CASE("Every number is refused with its option, its value and what is expect
     CHECK(run_program(words).err.find("expected") != std::string::npos);
   }
   check_refused("models show mpt-7b --context 1,,2", 2, "--context '1,,2': an item of the list is empty");
+}
+
+TEST_CASE("The catalog is looked for beside and above the program, then in the current folder") {
+  namespace fs = std::filesystem;
+  const TemporaryFolder folder;  // neither of which has a catalog
+  const std::string copy = folder.file("kvroof"), source = KVROOF_SOURCE_DIR;
+  fs::copy_file(KVROOF_PROGRAM, copy);
+  const auto models_in = [&](const std::string& current) {
+    return run_program("models", "cd " + current + " && env -u KVROOF_HOME " + copy);
+  };
+  CHECK(models_in(source).out == run_program("models").out);
+  const Ran nowhere = models_in(folder.path().string());
+  CHECK(nowhere.code != 0);
+  CHECK(nowhere.err.find("not found beside or above the program, nor in the current folder") != std::string::npos);
+}
+
+TEST_CASE("Counts are also taken as halves of k and as m, and shares in percent") {
+  const auto answer = [](const std::string& words) {
+    const Ran ran = run_program(words + " -q --format csv");
+    INFO(words << "\n" << ran.err);
+    REQUIRE(ran.code == 0);
+    return ran.out;
+  };
+  const std::string show = "models show mpt-7b --context ";
+  CHECK(answer(show + "0.5k,1m") == answer(show + "512,1048576"));
+  const std::string simulate =
+      "simulate --model llama-3-8b --device h100-sxm --rate 1 --count 5 --prompt 1k --output 4 ";
+  CHECK(answer(simulate + "--cached-prompt 50%") == answer(simulate + "--cached-prompt 0.5"));
+  check_refused(simulate + "--cached-prompt 101%", 2, "--cached-prompt 101%: expected a number from 0 to 1, or trace");
+  check_refused("models show mpt-7b --context 0.3k", 2, "--context 0.3k: expected a count from 1");
+}
+
+TEST_CASE("A number with its unit behind it is answered with the unit that the option has") {
+  const std::string simulate = "simulate --model llama-3-8b --device h100-sxm --rate 1 --count 5 ";
+  check_refused(simulate + "--tpot-ms 30ms", 2, "--tpot-ms 30ms: expected a number from 0.001 to 1000000000; it is in "
+                                                "milliseconds, and written without a unit");
+  check_refused(simulate + "--shared-prefix 16 --host-cache 80GiB", 2, "it is in GiB, and written without a unit");
+  check_refused(simulate + "--usd-per-hour '$2'", 2, "it is in US dollars an hour, and written without a unit");
+  check_refused("simulate --model llama-3-8b --device h100-sxm --rate 4/s", 2, "it is in requests a second");
 }
 
 TEST_CASE("Flags of a configuration file and of the environment are true or false, and print-config says which") {

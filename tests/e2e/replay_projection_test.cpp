@@ -61,6 +61,21 @@ TEST_CASE("a projection beyond a model's positions is told as plan tells it, and
   CHECK_THAT(none.err, ContainsSubstring("--output 0: "));
 }
 
+TEST_CASE("a projection on a model that is stored quantised says in which type its weights are taken instead") {
+  const Recorded run;
+  const std::string words = "--policy full --quality none --prompt 1k --output 100 --device h100-sxm --as ";
+  CHECK_THAT(notes_of(run.as_json(words + "gpt-oss-20b")),
+             ContainsSubstring("gpt-oss-20b is stored in mxfp4, and its weights are taken in bf16"));
+  CHECK_THAT(notes_of(run.as_json(words + "Qwen/Qwen3-8B-AWQ")), ContainsSubstring("qwen3-8b is stored in int4"));
+  CHECK(notes_of(run.as_json(words + "qwen3-8b")).find("is stored in") == std::string::npos);
+  for (const char* option : {"--dtype fp8", "--kv fp8"}) {
+    const Ran ran = run_program("replay " + run.path + " " + words + "qwen3-8b " + option);
+    CHECK(ran.code == 2);
+    CHECK_THAT(ran.err, ContainsSubstring(std::string("error: ") + option + ": kvroof's own engine"));
+    CHECK_THAT(ran.err, ContainsSubstring("`kvroof plan` and `kvroof compare` take it"));
+  }
+}
+
 TEST_CASE("a policy that evicted nothing from the recording has no quality where its projection evicts") {
   const Recorded run;
   const std::string words = "--policy full,h2o,streaming --budget 200 --as llama-3-8b --output 1k --prompt ";

@@ -185,6 +185,17 @@ TEST_CASE("what is said of a prefix cache is true of one that there is not, and 
   CHECK(infinite.find("least recently used") == std::string::npos);
 }
 
+TEST_CASE("a file that says which prompts begin alike has the option named that finds it, where it is not given") {
+  const TemporaryFolder folder;
+  const std::string words = kLlama + trace_in(folder);
+  CHECK(simulate(words)["notes"].dump().find("(hash_ids): --cached-prompt trace has prefix caches find that") !=
+        std::string::npos);
+  CHECK(simulate(words + "--cached-prompt trace")["notes"].dump().find("computed whole") == std::string::npos);
+  std::ofstream(folder.file("plain.csv")) << "arrival_s,prompt,output\n0,100,4\n1,100,4\n";
+  const std::string plain = simulate(kLlama + "--requests " + folder.file("plain.csv"))["notes"].dump();
+  CHECK(plain.find("every prompt is computed whole; --cached-prompt says") != std::string::npos);
+}
+
 TEST_CASE("blocks leave a device in the order that --prefix-eviction says") {
   // A and B come, A again, C, A again; memory for two of them. By use B goes for C, by age A.
   const TemporaryFolder folder;

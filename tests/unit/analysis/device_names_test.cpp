@@ -30,7 +30,7 @@ TEST_CASE("a driver's name stands for the board of the catalog whose words it ha
 
 TEST_CASE("a part of a board, and another board of like name, are not the one of the catalog") {
   for (const char* other :
-       {"NVIDIA H200 MIG 1g.18gb", "NVIDIA A100-SXM4-80GB MIG 3g.40gb", "NVIDIA GeForce RTX 4090 Laptop GPU",
+       {"NVIDIA H200 MIG 1g.18gb", "NVIDIA A100-SXM4-80GB MIG 3g.40gb", "NVIDIA GeForce RTX 4080 Laptop GPU",
         "NVIDIA GeForce RTX 4090 D", "NVIDIA H20-3e", "NVIDIA GeForce RTX 4070 Ti SUPER", "NVIDIA GeForce RTX 3060 Ti",
         "NVIDIA GeForce RTX 2080 Ti with Max-Q Design", "NVIDIA RTX 4000 SFF Ada Generation"}) {
     INFO(other);

@@ -33,6 +33,12 @@ TEST_CASE("what means several names alike is answered with the nearest three, in
   CHECK(did_you_mean_any("zebra", names).empty());
 }
 
+TEST_CASE("what begins one name alone is answered with that name, however near others are") {
+  const std::vector<std::string> names = {"qwen3-235b-a22b", "qwen3-30b-a3b", "qwen3-32b"};
+  CHECK(did_you_mean_any("qwen3-235", names) == "; did you mean qwen3-235b-a22b?");
+  CHECK(did_you_mean_any("qwen3-3", names) == "; did you mean qwen3-32b?");  // two letters away, where two begin so
+}
+
 TEST_CASE("one thing is counted in the singular, and none or several in the plural") {
   CHECK(counted(0, "token") == "0 tokens");
   CHECK(counted(1, "token") == "1 token");

@@ -25,6 +25,22 @@ TEST_CASE("a decimal has digits and at most one point") {
   }
 }
 
+TEST_CASE("a count may be one of k or m, and has a point only where the whole has none") {
+  const std::pair<const char*, std::uint64_t> counts[] = {
+      {"0", 0},           {"4k", 4096},     {"4K", 4096},       {"0.5k", 512},
+      {"1.5k", 1536},     {"1m", 1048576},  {"0.5M", 524288},   {"0.25m", 262144},
+      {"18446744073709551615", 18446744073709551615U}};
+  for (const auto& [text, count] : counts) {
+    CAPTURE(text);
+    CHECK(parse_count(text) == count);
+  }
+  for (const char* const none :
+       {"", "k", "m", "0.3k", "1.5", "4kk", "4 k", "-1k", "1e3k", "4g", "99999999999999999m"}) {
+    CAPTURE(none);
+    CHECK_FALSE(parse_count(none));
+  }
+}
+
 TEST_CASE("letters of ASCII become small, other bytes stay") { CHECK(lower_case("H100-Größe") == "h100-größe"); }
 
 TEST_CASE("white space goes at both ends alone") {

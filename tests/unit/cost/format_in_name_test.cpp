@@ -10,6 +10,7 @@ TEST_CASE("the end of a checkpoint's name says how its weights are stored, and a
                                                        {"Qwen2.5-7B-Instruct-GPTQ-Int8", "int8-wo"},
                                                        {"Meta-Llama-3.1-8B-Instruct-quantized.w8a8", "int8"},
                                                        {"llama-2-7b.Q4_K_M", "Q4_K_M"},
+                                                       {"Llama-3.2-3B-Instruct-bnb-4bit", "int4"},
                                                        {"DeepSeek-R1-NVFP4", "nvfp4"}};
   for (const auto& [name, expected] : cases) {
     INFO(name);

@@ -187,6 +187,18 @@ TEST_CASE("memory of a batch holds rows and keys, and so does what drafts beside
   CHECK(with_draft.prefill(deep, 1).value < all * (1 + 2.0 / 61));
 }
 
+TEST_CASE("a cache that is not quantised is told as one, although the keys of an index beside it have scales") {
+  const ModelShape model = shape("deepseek-v3.2");
+  const MemoryLedger ledger = cost_of(model, 8).ledger(full_attention_summary(model, 4096, 2), 4);
+  CHECK(ledger.kv_allocated.value > 0);
+  CHECK(ledger.kv_scales.value == 0);
+  Deployment coded(TrafficTypes{});
+  coded.types.kv = KvType::kInt8;
+  coded.tensor_parallel = 8;
+  const CostModel eight(model, coded, find_device("h200", kCatalog), find_engine_profile("vllm", kCatalog));
+  CHECK(eight.ledger(full_attention_summary(model, 4096, 2), 4).kv_scales.value > 0);
+}
+
 TEST_CASE("attention to chosen tokens takes as long for any context that is longer, but for their keys") {
   const CostModel cost = cost_of(shape("deepseek-v3.2"), 8);
   ModelShape whole = shape("deepseek-v3.2");

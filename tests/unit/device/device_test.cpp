@@ -247,6 +247,9 @@ TEST_CASE("a device is known by its other names, its words in any order") {
   CHECK(find_device("NVIDIA H100 80GB HBM3", catalog).name == "h100-sxm");
   CHECK(find_device("A100 80GB PCIe", catalog).name == "a100-pcie-80g");
   for (const char* name : {"RTX4090", "RTX 4090", "4090"}) CHECK(find_device(name, catalog).name == "rtx-4090");
+  CHECK(find_device("RTX 4070", catalog).name == "rtx-4070");  // and not one of two that begin so
+  CHECK(find_device("NVIDIA GeForce RTX 4090 Laptop GPU", catalog).name == "rtx-4090-laptop");
+  CHECK(find_device("NVIDIA GB10", catalog).name == "dgx-spark");
 }
 
 TEST_CASE("an unknown device is answered with the nearest name") {

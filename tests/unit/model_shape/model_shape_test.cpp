@@ -251,6 +251,42 @@ TEST_CASE("a model is known by its other names, and without the endings of tunin
   CHECK(message_of("Qwen9-7B-Instruct").find("unknown model 'Qwen9-7B-Instruct'") == 0);
 }
 
+TEST_CASE("a checkpoint has the longest context of its own config.json, not that of another one of the same shape") {
+  const std::filesystem::path catalog = std::filesystem::path(KVROOF_SOURCE_DIR) / "catalog";
+  struct Checkpoint {
+    const char *typed, *name;
+    std::uint32_t positions;  // max_position_embeddings
+  };
+  const Checkpoint checkpoints[] = {{"mistralai/Mistral-Small-3.1-24B-Instruct-2503", "mistral-small-24b", 131072},
+                                    {"mistralai/Mistral-Small-3.2-24B-Instruct-2506", "mistral-small-24b", 131072},
+                                    {"mistralai/Mistral-Small-24B-Instruct-2501", "mistral-small-24b", 32768},
+                                    {"Qwen/Qwen3-235B-A22B-Instruct-2507", "qwen3-235b-a22b", 262144},
+                                    {"Qwen/Qwen3-235B-A22B-Thinking-2507-FP8", "qwen3-235b-a22b", 262144},
+                                    {"Qwen/Qwen3-235B-A22B-FP8", "qwen3-235b-a22b", 40960},
+                                    {"Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b", 262144},
+                                    {"Qwen/Qwen3-30B-A3B-Thinking-2507", "qwen3-30b-a3b", 262144},
+                                    {"Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen3-30b-a3b", 262144},
+                                    {"Qwen/Qwen3-4B-Instruct-2507", "qwen3-4b", 262144},
+                                    {"Qwen/Qwen3-4B-Thinking-2507", "qwen3-4b", 262144},
+                                    {"Qwen/Qwen3-4B", "qwen3-4b", 40960},
+                                    {"zai-org/GLM-4.6-FP8", "glm-4.5", 202752},
+                                    {"zai-org/GLM-4.5", "glm-4.5", 131072},
+                                    {"moonshotai/Kimi-K2-Instruct-0905", "kimi-k2", 262144},
+                                    {"moonshotai/Kimi-K2-Instruct", "kimi-k2", 131072}};
+  for (const auto& [typed, name, positions] : checkpoints) {
+    INFO(typed);
+    const ModelShape shape = find_model_shape(typed, catalog);
+    CHECK(shape.name == name);
+    CHECK(shape.max_positions == positions);
+  }
+}
+
+TEST_CASE("a checkpoint that bitsandbytes stored in 4 bits is known by its page's name") {
+  const std::filesystem::path catalog = std::filesystem::path(KVROOF_SOURCE_DIR) / "catalog";
+  CHECK(find_model_shape("unsloth/Llama-3.2-3B-Instruct-bnb-4bit", catalog).name == "llama-3.2-3b");
+  CHECK(find_model_shape("unsloth/Qwen3-8B-unsloth-bnb-4bit", catalog).name == "qwen3-8b");
+}
+
 TEST_CASE("a model that comes with the program is known by the name of its folder") {
   const std::filesystem::path root = KVROOF_SOURCE_DIR, catalog = root / "catalog";
   CHECK(shape_to_json(find_model_shape("demo", catalog)) ==
@@ -265,9 +301,16 @@ TEST_CASE("a model that comes with the program is known by the name of its folde
 TEST_CASE("an unknown model is answered with the nearest name") {
   CHECK(message_of("llama-2-7bx").find("did you mean llama-2-7b?") != std::string::npos);
   CHECK(message_of("opt-13").find("did you mean opt-13b?") != std::string::npos);
+  CHECK(message_of("qwen3-235").find("did you mean qwen3-235b-a22b?") != std::string::npos);
   CHECK(message_of("meta-llama/Llama-3-8x") ==
-        "meta-llama/Llama-3-8x: no such file or folder; did you mean llama-3-8b?");
-  CHECK(message_of("no/such/folder") == "no/such/folder: no such file or folder");
+        "unknown model 'meta-llama/Llama-3-8x': there is no such folder, and the catalog has no such name; did you "
+        "mean llama-3-8b?");
+  CHECK(message_of("Qwen/Some-Unknown-Name") ==
+        "unknown model 'Qwen/Some-Unknown-Name': there is no such folder, and the catalog has no such name");
+  for (const char* path : {"no/such/folder", "./folder", "../folder", "folder/config.json", "model.gguf"}) {
+    INFO(path);
+    CHECK(message_of(path) == std::string(path) + ": no such file or folder");
+  }
 }
 
 TEST_CASE("a model file with an unknown key is refused with the nearest key") {
