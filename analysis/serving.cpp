@@ -76,7 +76,9 @@ RequestTimes Server::closed_loop(std::uint32_t clients) const {
     const double left = std::max(each - (1 - kStepsUnsure) * making, own);
     if (left < first) served.first_token = scaled(served.first_token, left / first);
   }
-  if (clients <= running) served.first_token.limit = cost_.prefill(mean_, 1).limit;  // waiting for steps is no bound
+  // Waiting for steps is no bound, waiting for a place is.
+  const double own = cost_.prefill(mean_, 1).limit, answer = (lengths_.output - 1) * served.token.limit;
+  served.first_token.limit = own + (clients > running ? (clients / running - 1) * (own + answer) : 0);
   if (served.most_tokens.value > served.token.value) served.most_tokens = served.token;
   return served;
 }
@@ -99,10 +101,11 @@ Estimate Server::held_up_less(const Estimate& token, double running) const {
 // that always takes as long; in steps, since answers grow by them however long they are.
 double Server::steps_to_first(double clients) const {
   const double chunks = steps_of_a_prompt();
+  const double answer = steps_ - 1;
   double there = chunks, waiting = 0, busy = 0;
   for (double n = 1; n <= clients; ++n) {
-    there = chunks * (1 + waiting - busy / 2);
-    const double turn = steps_ - 1 + there;
+    there = std::max(chunks * (1 + waiting - busy / 2), n * chunks - answer);  // it is never more than busy
+    const double turn = answer + there;
     waiting = n * there / turn;
     busy = n * chunks / turn;
   }
@@ -111,16 +114,17 @@ double Server::steps_to_first(double clients) const {
 
 // What is left of a client's turn is its answer's.
 RequestTimes Server::between_chunks(double running) const {
-  const double passing = in_a_pass(running), clients = std::max(1.0, passing / cost_.deployment().data_parallel);
+  const double passing = in_a_pass(running), clients = clients_of_a_group(running);
   const Estimate alone = step_of(running), prompt = cost_.prefill(mean_, 1);
-  const double steps = steps_to_first(clients), burst = std::min(running - 1, kPromptsAheadShare * running);
+  const double steps = steps_to_first(clients), burst = std::min(clients - 1, kPromptsAheadShare * clients);
   RequestTimes served;
   const Estimate waited = sum(scaled(prompt, steps / steps_of_a_prompt() - 1), scaled(alone, steps));
-  served.first_token = sum(prompt, unsure(sum(waited, scaled(prompt, burst)), kQueueSpread));
   const Estimate mean = sum(alone, beside_step(passing - 1, alone.value));
   const double turn = running * lengths_.output / closed_loop_rate(static_cast<std::uint32_t>(running)).value;
-  const double making = turn - served.first_token.value - arrival().value;
+  const double making = turn - prompt.value - waited.value - arrival().value;
   const double least = alone.value * (steps_ - 1);
+  // The burst that begins the loop is no part of a turn.
+  served.first_token = sum(prompt, unsure(sum(waited, scaled(prompt, burst)), kQueueSpread));
   served.token = scaled(mean, std::max(making, least) / (steps_ - 1) / mean.value / a_step_);
   served.most_tokens = scaled((passing - 1) * steps_of_a_prompt() / steps_ < kInMostSteps ? alone : mean, 1 / a_step_);
   return served;
@@ -128,9 +132,7 @@ RequestTimes Server::between_chunks(double running) const {
 
 // Answers end at any time, so each token has its share of the others' prompts.
 RequestTimes Server::mixed(double running) const {
-  if (!cost_.engine().prompts_first && steps_of_a_prompt() > 1 && running > 1 && steps_ > 1) {
-    return between_chunks(running);
-  }
+  if (in_chunks() && running > 1) return between_chunks(running);
   const double passing = in_a_pass(running);
   const auto step = [&](double beside) { return step_of(running, beside); };
   const Estimate alone = step(0);
@@ -176,7 +178,8 @@ Estimate Server::closed_loop_rate(std::uint32_t clients) const {
   const double passing = in_a_pass(running);
   const Estimate others = waves() ? prompts(running) : scaled(beside_step(passing), steps_);
   const Estimate step = step_of(running);
-  const Estimate busy = sum(others, scaled(step, steps_ - 1));
+  const double waited = in_chunks() ? steps_to_first(clients_of_a_group(running)) : 0;  // with steps of answers in them
+  const Estimate busy = sum(others, scaled(step, steps_ - 1 + waited));
   // A place is empty while its client's next request is on its way, unless another one waits for it.
   return throughput(clients > running ? busy : sum(busy, arrival()), tokens);
 }
@@ -225,6 +228,15 @@ std::uint64_t Server::most_at_once() const {
 }
 
 double Server::steps_of_a_prompt() const { return lengths_.input / cost_.engine().step_room(kChunk); }
+
+// Whether a prompt takes several steps, which answers go on in.
+bool Server::in_chunks() const {
+  return !cost_.engine().prompts_first && steps_of_a_prompt() > 1 && steps_ > 1;
+}
+
+double Server::clients_of_a_group(double running) const {
+  return std::max(1.0, in_a_pass(running) / cost_.deployment().data_parallel);
+}
 
 // As many as a chunk holds; groups of devices with sequences of their own have a chunk each.
 double Server::prompts_a_pass() const {

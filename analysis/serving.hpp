@@ -61,6 +61,8 @@ class Server {
   [[nodiscard]] Estimate step_of(double running, double beside = 0) const;
   [[nodiscard]] double prompts_ahead(double running, double busy) const;
   [[nodiscard]] double steps_of_a_prompt() const;  // whose room for prompts one takes
+  [[nodiscard]] bool in_chunks() const;
+  [[nodiscard]] double clients_of_a_group(double running) const;
   [[nodiscard]] double steps_to_first(double clients) const;
   [[nodiscard]] RequestTimes between_chunks(double running) const;
   [[nodiscard]] RequestTimes mixed(double running) const;

@@ -65,6 +65,7 @@ Contender contend(const WorkloadRequest& request, const Device& device, const De
     return cost.predict(workload.mean(), batch).tokens_per_s;
   };
   c.prediction = cost.predict(workload.mean(), c.batch);
+  c.prompts = cost.prefill(workload.mean(), c.batch);
   const Estimate token =
       goals.under_load ? server.closed_loop(static_cast<std::uint32_t>(c.batch)).token : c.prediction.token();
   c.token = with_factors(token, c.factors);

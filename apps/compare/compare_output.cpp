@@ -103,9 +103,8 @@ std::string first_text(const Ranking& r) {
 // Where goals are of steps alone: that prompts, one of each sequence, take longer than the steps of all their answers.
 std::string prompts_text(const Ranking& r) {
   const Contender& best = r.ranked.front();
-  if (r.goals.under_load || best.batch == 0 || !best.served.first_token) return {};
-  const double prompts = static_cast<double>(best.batch) * best.served.first_token->value;
-  const double steps = best.token.value * r.request.output;
+  if (r.goals.under_load || best.batch == 0) return {};
+  const double prompts = best.prompts.value, steps = best.token.value * r.request.output;
   if (prompts <= steps) return {};
   return fmt::format(" All of this is of decode steps: {} {} times as long as the steps of their answers, which "
                      "--under-load counts in.", best.batch == 1 ? "the prompt takes" : "the prompts take",

@@ -110,6 +110,7 @@ int import_spools(const Arguments& arguments, const std::filesystem::path& out) 
   }
   const std::atomic<int> stop{0};
   MergedSpools merged;
+  const UnfinishedFolder unfinished(out);
   write_profile(out, kVersion, arguments.command_line, [&](ProfileSink& sink) {
     merged = merge_spools(folder, sink, stop);
     if (merged.readable == 0) {

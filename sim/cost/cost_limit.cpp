@@ -25,16 +25,18 @@ double CostModel::highest_peak(const Device& device, std::initializer_list<std::
   return tflops * 1e12;
 }
 
-// Weights that have no products of their own may be multiplied by activations in 8 bits (llama.cpp, QServe), as may
-// rows of a quantised cache.
+// Packed weights that have no products of their own on the board may be multiplied by activations in 8 bits (llama.cpp,
+// QServe), as may rows of a cache of no more.
 void CostModel::set_limits(const Device& device) {
   using F = DeviceField;
   const WeightFormat& format = deployment_.weights;
-  datasheet_bandwidth_ = device.bandwidth().value;
+  const auto has = [&](const std::optional<F>& type) { return type && device.fact(*type); };
   const double eight_bits = highest_peak(device, {F::kPeakFp8Tflops, F::kPeakInt8Tops});
-  const bool own = format.peak || format.native || !format.quantised();
-  datasheet_peak_ = own ? highest_peak(device, {format.peak, format.native}) : eight_bits;
-  datasheet_attention_peak_ = types_.kv.quantised() ? eight_bits : highest_peak(device, {});
+  const bool packed = std::min(format.layer_bits, format.expert_bits) < 8;
+  const bool in_eight = packed && !has(format.peak) && !has(format.native);
+  datasheet_bandwidth_ = device.bandwidth().value;
+  datasheet_peak_ = in_eight ? eight_bits : highest_peak(device, {format.peak, format.native});
+  datasheet_attention_peak_ = types_.kv.bits() <= 8 ? eight_bits : highest_peak(device, {});
 }
 
 // What no cache holds, at the memory's full bandwidth; or the arithmetic, at the highest peak that it can be computed

@@ -65,7 +65,8 @@ void CostModel::set_links(const Device& device) {
   sum_start_ = {(start + hosted + doubling * (std::log2(devices) - 1)) * 1e-6, kLinkSpread};
 }
 
-// Stages beyond the links hand over through the card of each device, or, beyond a bridge, over PCIe.
+// Where some stages lie beyond the links, all are taken to hand over through the card of each device or, beyond a bridge,
+// over PCIe.
 void CostModel::set_hops(const Device& device, double domain, double hosted) {
   hop_bandwidth_ = link_bandwidth_;
   if (deployment_.devices() > domain) {
@@ -73,7 +74,7 @@ void CostModel::set_hops(const Device& device, double domain, double hosted) {
     const double share = leaves ? kNetworkShare : peers ? 1 : kHostedShare;
     const double between = kLinkShare * share * fact_or(device, F::kPcieGbPerS, kUnknownPcie) * 1e9;
     hop_bandwidth_.value = std::min(link_bandwidth_.value, between);
-    if (!leaves) hosted = kHostedSumUs;
+    hosted = kHostedSumUs;
   }
   hop_start_ = {(engine_.sum_us + hosted) * 1e-6, kLinkSpread};
 }

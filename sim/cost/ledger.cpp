@@ -28,6 +28,16 @@ u64 live_elements(const ModelShape& s, std::uint32_t devices = 1) {
 // Exact below 2^53; more than an exabyte is one exabyte, so that sums cannot wrap around.
 Bytes bytes_of(double bytes) { return Bytes(static_cast<u64>(std::llround(std::min(bytes, 1e18)))); }
 
+// Of a prompt's rows those that the windows beside compressed rows have let go by its end: a cache of their own kind, in
+// which no buffer keeps them.
+u64 hidden_rows(const ModelShape& shape, u64 prompt) {
+  u64 rows = 0;
+  for (std::uint32_t layer = 0; shape.compressed && layer < shape.layers; ++layer) {
+    rows += prompt - std::min<u64>(prompt, shape.window(layer));
+  }
+  return rows;
+}
+
 }  // namespace
 
 // Drafted rows lie in the cache beside those that stay, until the step that verifies them has ended.
@@ -87,8 +97,10 @@ MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t 
   const KvType buffer_type = kv.by_age() ? KvType(kv.rows()) : kv;
   const double row = static_cast<double>(held_bytes(shape_, buffer_type, shape_.layers).total()) / shape_.layers;
   const bool buffered = residency.evicts || kv.by_age();
-  const double whole = engine_.evicts_after_prompt ? held * static_cast<double>(residency.prefill.written)
-                                                   : kv_share_ * static_cast<double>(residency.layer_prompt_rows);
+  const double whole =
+      engine_.evicts_after_prompt
+          ? held * static_cast<double>(residency.prefill.written - hidden_rows(shape_, residency.prompt))
+          : kv_share_ * static_cast<double>(residency.layer_prompt_rows);
   const double compacted = buffered ? whole * row * (engine_.prompts_together ? sequences : 1) : 0;
   const double probabilities =
       sequences * share_ * std::max(shape_.heads, shape_.other.heads) * prompt * prompt * 2;

@@ -64,6 +64,7 @@ void visit_latent(Shape& s, Visitor& visit) {
   visit("row_chosen_rate", s.compressed.chosen_rate);
   visit("out_groups", s.compressed.out_groups);
   visit("out_rank", s.compressed.out_rank);
+  visit("residual_streams", s.residual_streams);
 }
 
 // The fields of a shape in the order of its declaration; the one list behind the writer and the readers.
@@ -124,7 +125,6 @@ void visit_fields(Shape& s, Visitor&& visit) {
   visit("layer_embedding_rows", s.layer_embedding_rows);
   visit("layer_extras", s.layer_extras);
   visit("model_extras", s.model_extras);
-  visit("residual_streams", s.residual_streams);
   visit_experts(s, visit);
   visit_latent(s, visit);
   visit("weight_type", s.weight_type);

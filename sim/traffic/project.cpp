@@ -227,6 +227,10 @@ Residency without_cells(const Residency& from, const ModelShape& from_shape, con
   if (lengths.output > 0 && from.steps == 0) {
     throw usage_error("the trace has no decoded tokens to project; record a run of two new tokens or more");
   }
+  if (to.compressed && keeps_query_heads(from, from_shape)) {
+    throw usage_error(fmt::format("{} keeps rows for each query head, and in {} one row that stands for several tokens "
+                                  "serves all heads", from.policy, to.name));
+  }
   check(from.layers > 0 && from.prompt > 0 && from.storage_heads > 0, "a residency has cells");
   Residency out;
   out.policy = from.policy;

@@ -19,7 +19,7 @@ LayerCounts step_after_prompt(const Residency& r, std::uint32_t layer) {
   LayerCounts next;
   const u64 shown = r.within_window(layer, (own ? prompt.resident : prompt.allocated) + rows);
   next.attended = r.chooses(layer) ? r.chosen(shown) : shown;
-  next.indexed = r.chooses(layer) ? shown : 0;
+  next.indexed = r.chooses(layer) ? shown / rows : 0;  // by one key for all heads
   next.attended_other = prompt.attended_other > 0 ? next.attended : 0;
   next.attended_aged = prompt.resident_aged;
   next.attended_aged.keys16 += rows;
@@ -252,11 +252,12 @@ static StepTraffic traffic_of_all_steps(const ModelShape& shape, TrafficTypes ty
   LayerCounts& rows = work.rows;
   work.rows_read = rows.attended + more * rows.written;
   const u64 before = rows.attended;
-  work.keys_read = rows.indexed > 0 ? rows.indexed + more * rows.written : 0;
+  const u64 keyed = shape.compressed ? rows.keyed_written : rows.written;
+  work.keys_read = rows.indexed > 0 ? rows.indexed + more * keyed : 0;
   rows.attended = passed * rows.attended + passed * more / 2 * rows.written;
   if (rows.indexed > 0) {
     work.rows_read = rows.attended;
-    rows.indexed = passed * rows.indexed + passed * more / 2 * rows.written;
+    rows.indexed = passed * rows.indexed + passed * more / 2 * keyed;
   }
   if (rows.attended_other > 0) {
     const double growth = static_cast<double>(rows.attended) / static_cast<double>(before);

@@ -34,8 +34,8 @@ TEST_CASE("no step is faster than the datasheet reads what no cache holds, and n
 }
 
 TEST_CASE("no prompt is faster than the products that its weights have on the board: fp8's, those of 8 bits, or 16") {
-  const auto fastest = [](const char* device, const char* format) {
-    const Deployment deployment(kF16, parse_weight_format(format).value());
+  const auto fastest = [](const char* device, const char* format, KvType kv = DType::kF16) {
+    const Deployment deployment({DType::kF16, kv}, parse_weight_format(format).value());
     const CostModel cost = on(device, "llama-3.1-8b", deployment);
     return cost.prefill(full_attention_summary(cost.shape(), 8192, 1), 1).limit;
   };
@@ -43,6 +43,8 @@ TEST_CASE("no prompt is faster than the products that its weights have on the bo
   const double linear = 2 * 8192 * 32.0 * (2 * 4096.0 * 4096 + 2 * 4096.0 * 1024 + 3 * 4096.0 * 14336);
   const double attention = 8192.0 * 8193 / 2 * 4 * 32 * 4096;
   CHECK(fastest("b200", "fp8") == Approx(linear / 4500e12 + attention / 2250e12).epsilon(0.01));
+  CHECK(fastest("b200", "fp8", KvType::kFp8) == Approx((linear + attention) / 4500e12).epsilon(0.01));
+  CHECK(fastest("h100-sxm", "nvfp4") == Approx(linear / 1979e12 + attention / 989.4e12).epsilon(0.01));
   CHECK(fastest("b200", "bf16") == Approx((linear + attention) / 2250e12).epsilon(0.01));
   CHECK(fastest("a100-80g", "fp8") == Approx((linear + attention) / 312e12).epsilon(0.01));  // which has no fp8
   CHECK(fastest("a100-80g", "int4") == Approx(linear / 624e12 + attention / 312e12).epsilon(0.01));
