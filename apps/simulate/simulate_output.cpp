@@ -199,7 +199,11 @@ std::vector<std::string> notes_of(const SimulateRequest& r, const std::vector<Si
                                   row.refused, r.requests.size(), row.refused == 1 ? "does not fit" : "do not fit",
                                   row.refused == 1 ? "itself; it is" : "themselves; they are"));
     }
-    if (const std::string text = row.problem.empty() ? too_short(r, row) : ""; !text.empty()) notes.push_back(text);
+    if (row.problem.empty()) {
+      std::string text = too_short(r, row);
+      if (text.empty()) text = edges(r, row);
+      if (!text.empty()) notes.push_back(std::move(text));
+    }
     if (row.problem.empty() && row.falls_behind()) {
       notes.push_back(fmt::format("{}: requests come faster than they are answered ({} waited when the last came); how "
                                   "long they wait depends on how long that lasts{}", who, row.outcome.waiting_at_end,
