@@ -145,6 +145,7 @@ class ClosedSets {
  public:
   struct Overlap {
     std::size_t common = 0;  // of the replay's tokens
+    std::size_t ours = 0;    // in the replay
     std::size_t held = 0;    // in the closed loop
   };
   virtual ~ClosedSets() = default;
@@ -152,7 +153,8 @@ class ClosedSets {
   virtual Overlap meet(std::size_t sequence, const KeptSet& open) = 0;
 };
 
-// Of a policy that evicts: its recorded evictions, and what a window of the layer hides, which is none of them.
+// Of a policy that evicts: its recorded evictions, and what a window of the layer hides from the next query, which is
+// none of them. Either loop may hold that for as long as it has room.
 class HeldSets final : public ClosedSets {
  public:
   explicit HeldSets(const TraceReader& closed) : closed_(closed) {}
@@ -165,9 +167,12 @@ class HeldSets final : public ClosedSets {
       head.lose(head.evictions[head.next++].position);
     }
     const std::uint32_t window = closed_.manifest().layers[open.layer.value].window;
-    if (window > 0 && tokens > window) head.hide_before(tokens - window);
+    if (window > 0 && tokens >= window) head.hide_before(tokens + 1 - window);
     Overlap overlap;
-    for (const TokenPos position : open.positions) overlap.common += head.holds(position.value) ? 1U : 0U;
+    for (const TokenPos position : open.positions) {
+      overlap.ours += position.value >= head.first ? 1U : 0U;
+      overlap.common += head.holds(position.value) ? 1U : 0U;
+    }
     const std::size_t shown = tokens - std::min(tokens, head.first);
     overlap.held = shown - std::min(shown, head.gone_shown);
     return overlap;
@@ -235,7 +240,7 @@ class ReadSets final : public ClosedSets, public ReplayObserver {
 
   Overlap meet(std::size_t sequence, const KeptSet& open) override {
     const std::vector<bool>& read = reads_[key(sequence, open)];
-    Overlap overlap{0, static_cast<std::size_t>(std::ranges::count(read, true))};
+    Overlap overlap{0, open.positions.size(), static_cast<std::size_t>(std::ranges::count(read, true))};
     for (const TokenPos position : open.positions) {
       overlap.common += position.value < read.size() && read[position.value] ? 1U : 0U;
     }
@@ -271,8 +276,8 @@ class Comparison final : public ReplayObserver {
     const auto found = std::ranges::find(sequences, set.sequence, &TraceSequence::id);
     const auto index = static_cast<std::size_t>(found - sequences.begin());
     if (set.step.value > shared_steps(index)) return;
-    const auto [common, held] = closed_sets_.meet(index, set);
-    const std::size_t larger = std::max({held, set.positions.size(), std::size_t{1}});
+    const auto [common, ours, held] = closed_sets_.meet(index, set);
+    const std::size_t larger = std::max({held, ours, std::size_t{1}});
     const std::size_t cell = std::size_t{set.step.value} * report_.layers + set.layer.value;
     report_.overlap[cell] += static_cast<double>(common) / static_cast<double>(larger);
     ++sets_[cell];

@@ -61,17 +61,18 @@ RequestTimes Server::closed_loop(std::uint32_t clients) const {
   }
   // Clients are as many as answers begin while one is waited for (Little's law). Where answers are so short that
   // prompts are most of the work, what is left of that beside an answer's steps is spent before its first token; of
-  // long ones the steps may be off by more than that. Prompts that go first hold up all tokens alike.
+  // long ones the steps may be off by more than that. Prompts that go first hold up all tokens alike; where prompts
+  // come in pieces times fill the turn by themselves.
   const double each = clients * lengths_.output / closed_loop_rate(clients).value;
   const double steps = (lengths_.output - 1) * served.token.value;
-  if (!cost_.engine().prompts_first && served.first_token.value + (1 - kStepsUnsure) * steps > each) {
+  if (!in_chunks() && !cost_.engine().prompts_first && served.first_token.value + (1 - kStepsUnsure) * steps > each) {
     served.token = held_up_less(served.token, running);
   }
   const double making = (lengths_.output - 1) * served.token.value;
   const double first = served.first_token.value;
   if (const double waits = each - (1 + kStepsUnsure) * making - first; waits > 0) {
     served.first_token = sum(served.first_token, unsure(exactly(waits), kQueueSpread));
-  } else if (!waves()) {
+  } else if (!waves() && !in_chunks()) {
     const double own = cost_.prefill(mean_, 1).value + arrival().value;
     const double left = std::max(each - (1 - kStepsUnsure) * making, own);
     if (left < first) served.first_token = scaled(served.first_token, left / first);
@@ -96,9 +97,9 @@ Estimate Server::held_up_less(const Estimate& token, double running) const {
   return before > 0 && making < before ? scaled(token, making / before) : token;
 }
 
-// Prompts longer than what a step takes of them, whose steps answers go on in: a server of prompts, one after the other,
-// and clients that come back after an answer's steps. By mean value analysis (Reiser and Lavenberg 1980), of service
-// that always takes as long; in steps, since answers grow by them however long they are.
+// Prompts longer than what a step takes of them, whose steps answers go on in: a server of prompts, one after the
+// other, and clients that come back after an answer's steps. By mean value analysis (Reiser and Lavenberg 1980), of
+// service that always takes as long; in steps, since answers grow by them however long they are.
 double Server::steps_to_first(double clients) const {
   const double chunks = steps_of_a_prompt();
   const double answer = steps_ - 1;

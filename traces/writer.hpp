@@ -85,8 +85,8 @@ class TraceWriter {
   std::unique_ptr<State> state_;
 };
 
-// Writes the trace `out` with what `write` adds, and seals it; or nothing: what it throws goes on, and a folder that was
-// there is as empty as before.
+// Writes the trace `out` with what `write` adds, and seals it; or nothing: what it throws goes on, and a folder that
+// was there is as empty as before.
 void write_whole_trace(const std::filesystem::path& out, TraceManifest manifest,
                        const std::function<void(TraceWriter&)>& write);
 

@@ -35,7 +35,7 @@ Table list_models(const std::filesystem::path& catalog) {
                    {"query heads", "heads"},
                    {"KV heads", "kv_heads"},
                    {"head", "head_dim"},
-                   {"size (billion)", "parameters"},
+                   {"size (10⁹)", "parameters"},
                    {"type", "weight_type", false},
                    {"weights (GiB)", "weight_bytes"},
                    {"KV f16 a token (KiB)", "kv_bytes_per_token_f16"}};

@@ -341,10 +341,10 @@ int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
   SessionOptions options = session_options(request, arguments.threads, prompts[0].size(), config.shape.vocab, live);
   options.watcher = profile.get();
   const RecordProfile::Repeat repeat = [&](StepWatcher& watcher, const auto& attach) {
-    backend.reset();  // a device need not hold two
-    const std::unique_ptr<Backend> again = new_backend();
-    attach(*again);
-    return run_session(*again, config, prompts, repeated(options, watcher), nullptr);
+    backend.reset();  // a device need not hold two; and there may be none to be had
+    backend = new_backend();
+    attach(*backend);
+    return run_session(*backend, config, prompts, repeated(options, watcher), nullptr);
   };
   LinearFacts linear;
   const SessionResult result =

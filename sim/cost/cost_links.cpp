@@ -65,8 +65,8 @@ void CostModel::set_links(const Device& device) {
   sum_start_ = {(start + hosted + doubling * (std::log2(devices) - 1)) * 1e-6, kLinkSpread};
 }
 
-// Where some stages lie beyond the links, all are taken to hand over through the card of each device or, beyond a bridge,
-// over PCIe.
+// Where some stages lie beyond the links, all are taken to hand over through the card of each device or, beyond a
+// bridge, over PCIe.
 void CostModel::set_hops(const Device& device, double domain, double hosted) {
   hop_bandwidth_ = link_bandwidth_;
   if (deployment_.devices() > domain) {

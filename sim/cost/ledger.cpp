@@ -28,8 +28,8 @@ u64 live_elements(const ModelShape& s, std::uint32_t devices = 1) {
 // Exact below 2^53; more than an exabyte is one exabyte, so that sums cannot wrap around.
 Bytes bytes_of(double bytes) { return Bytes(static_cast<u64>(std::llround(std::min(bytes, 1e18)))); }
 
-// Of a prompt's rows those that the windows beside compressed rows have let go by its end: a cache of their own kind, in
-// which no buffer keeps them.
+// Of a prompt's rows those that the windows beside compressed rows have let go by its end: a cache of their own kind,
+// in which no buffer keeps them.
 u64 hidden_rows(const ModelShape& shape, u64 prompt) {
   u64 rows = 0;
   for (std::uint32_t layer = 0; shape.compressed && layer < shape.layers; ++layer) {

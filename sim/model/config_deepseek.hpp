@@ -19,8 +19,8 @@ void read_groups(ConfigFields& fields, const ModelShape& shape, RoutingRule& rou
 // The same experts, scored by sigmoids and chosen by scores and a bias that training keeps their loads even with
 // (DeepSeek-V3, arXiv:2412.19437, section 2.1.2): scoring_func sigmoid, topk_method noaux_tc.
 void read_sigmoid_experts(ConfigFields& fields, ModelConfig& config);
-// How experts are chosen alone: of groups that their two best ones rank, with weights that sum to 1 where norm_topk_prob
-// does not say otherwise; and in that family.
+// How experts are chosen alone: of groups that their two best ones rank, with weights that sum to 1 where
+// norm_topk_prob does not say otherwise; and in that family.
 void read_grouped_routing(ConfigFields& fields, ModelConfig& config);
 void read_sigmoid_routing(ConfigFields& fields, ModelConfig& config);
 

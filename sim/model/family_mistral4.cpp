@@ -29,10 +29,12 @@ Result<ModelConfig> parse_mistral4_config(std::string_view config_json) {
                       "n_routed_experts": 128, "num_experts_per_tok": 4, "n_shared_experts": 1,
                       "moe_intermediate_size": 2048, "n_group": 1, "topk_group": 1, "kv_lora_rank": 256,
                       "q_lora_rank": 1024, "qk_nope_head_dim": 64, "qk_rope_head_dim": 64, "v_head_dim": 128,
-                      "bos_token_id": 1, "eos_token_id": 2,
-                      "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 128.0, "mscale": 1.0,
-                                          "mscale_all_dim": 1.0, "beta_fast": 32.0, "beta_slow": 1.0,
-                                          "original_max_position_embeddings": 8192, "llama_4_scaling_beta": 0.1}})");
+                      "bos_token_id": 1, "eos_token_id": 2})");
+  if (!fields.has("rope_scaling")) {
+    fields.defaults(R"({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 128.0, "mscale": 1.0,
+                                            "mscale_all_dim": 1.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                                            "original_max_position_embeddings": 8192, "llama_4_scaling_beta": 0.1}})");
+  }
   check_turned_share(fields);
   ModelConfig config = read_latent_decoder(fields, "mistral4", kQueryScaleKeys);
   read_query_scale(fields, config);

@@ -47,8 +47,23 @@ TEST_CASE("compare of policies on one device says how many times the first is th
   const std::size_t at = answer.find("tokens_per_s, ");
   REQUIRE(at != std::string::npos);
   CHECK(std::stod(answer.substr(at + 14)) == Approx(first / second).epsilon(0.005));
-  CHECK(answer.ends_with(" times full there."));
+  CHECK(says(answer, " times full there."));
   CHECK_FALSE(says(answer, "overlap"));
+}
+
+TEST_CASE("compare says how much longer prompts take than the steps that it ranks by, where they take longer") {
+  const std::string words =
+      "compare --model llama-3-8b --engine vllm --device h100-sxm --batch 8 --prompt 16k --output ";
+  const json brief = json_of(words + "16"), extended = json_of(words + "4k");
+  const std::size_t at = brief["answer"].get<std::string>().find("the prompts take ");
+  REQUIRE(at != std::string::npos);
+  // Eight prompts one after the other, beside sixteen steps.
+  const json& point = brief["points"][0];
+  const double prompts = 8 * point["ttft_ms"]["value"].get<double>();
+  const double steps = 16 * point["tpot_ms_interval"]["value"].get<double>();
+  CHECK(std::stod(brief["answer"].get<std::string>().substr(at + 17)) == Approx(prompts / steps).epsilon(0.1));
+  CHECK_FALSE(says(extended["answer"], "the prompts take"));
+  CHECK_FALSE(says(json_of(words + "16 --under-load")["answer"], "the prompts take"));
 }
 
 TEST_CASE("compare by price of devices without one ranks them by speed, says so, and has what holds nothing last") {

@@ -158,8 +158,8 @@ TEST_CASE("parts of a layer are products, calls and element-wise kernels by them
 
 TEST_CASE("a whole answer over stages is its prompts and the steps that a decode step over stages takes") {
   const auto of = [](const char* lengths, const std::string& metric) {
-    return predicted(fmt::format("m,end_to_end,Llama-3-70B,bf16,bf16,H100-SXM-80GB,4,PP4,vLLM,,static,256,{},{},,ms,s\n",
-                                 lengths, metric));
+    return predicted(fmt::format(
+        "m,end_to_end,Llama-3-70B,bf16,bf16,H100-SXM-80GB,4,PP4,vLLM,,static,256,{},{},,ms,s\n", lengths, metric));
   };
   const double decoding = of("16,1024", "total_latency") - of("16,1", "total_latency");
   CHECK(decoding / 1023 == Approx(of("16,1024", "tpot_mean")).epsilon(0.01));

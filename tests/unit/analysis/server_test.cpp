@@ -1,5 +1,9 @@
 // What a server does with clients that ask again as they are answered.
+#include <cmath>
+#include <deque>
 #include <filesystem>
+#include <random>
+#include <vector>
 
 #include "analysis/serving.hpp"
 #include "tests/catch.hpp"
@@ -17,7 +21,78 @@ Server server_of(const char* engine, std::uint32_t input, std::uint32_t output, 
   return {cost, mean, full_attention_summary(shape, input, output / 2), {input, output, equal}};
 }
 
+// Seconds to the first token and for an answer's others, mean.
+struct Loop {
+  double first = 0, rest = 0;
+};
+
+// The same loop step by step: prompts of `chunks` steps one after the other, each with a step of answers; answers of
+// 0.7 to 1.3 times as many steps.
+Loop stepped(int clients, double chunks, double answer, double chunk_seconds, double step_seconds) {
+  struct Client {
+    double prompt = 0, steps = 0, came = 0, first = 0;
+  };
+  std::vector<Client> all(static_cast<std::size_t>(clients));
+  std::mt19937 random(5);
+  std::uniform_real_distribution<double> spread(0.7, 1.3);
+  std::deque<Client*> waiting;
+  for (Client& c : all) {
+    c = {chunks, std::round(answer * spread(random)), 0, 0};
+    waiting.push_back(&c);
+  }
+  Loop sum;
+  int answered = 0;
+  for (double now = 0; answered < 60 * clients;) {
+    std::vector<Client*> decoding;
+    for (Client& c : all) {
+      if (c.prompt <= 0) decoding.push_back(&c);
+    }
+    double room = waiting.empty() ? 0 : 1;
+    now += step_seconds;
+    while (room > 1e-9 && !waiting.empty()) {
+      Client& c = *waiting.front();
+      const double part = std::min(room, c.prompt);
+      c.prompt -= part, room -= part, now += part * chunk_seconds;
+      if (c.prompt > 1e-9) break;
+      c.prompt = 0;
+      c.first = now;
+      waiting.pop_front();
+    }
+    for (Client* c : decoding) {
+      if (--c->steps > 0) continue;
+      if (++answered > 10 * clients) {  // the burst that begins the loop is over
+        sum.first += c->first - c->came;
+        sum.rest += now - c->first;
+      }
+      *c = {chunks, std::round(answer * spread(random)), now, 0};
+      waiting.push_back(c);
+    }
+  }
+  return {sum.first / (50 * clients), sum.rest / (50 * clients)};
+}
+
 }  // namespace
+
+TEST_CASE("prompts that take several steps, in which answers go on, keep clients waiting as a loop step by step does") {
+  for (const std::uint32_t input : {20480U, 65536U}) {
+    for (const std::uint32_t output : {16U, 128U, 1024U}) {
+      for (const std::uint32_t clients : {2U, 5U, 16U}) {
+        INFO(input << " + " << output << ", " << clients << " clients");
+        const Server server = server_of("vllm", input, output);
+        if (server.cost().largest_batch(server.residency()) < clients) continue;  // others would wait for a place
+        const double prompt = server.cost().prefill(server.residency(), 1).value;
+        const double chunks = input / server.cost().engine().step_room(8192);
+        REQUIRE(chunks > 1);
+        const double step = server.cost().step(server.residency(), clients).value;
+        const Loop exact = stepped(static_cast<int>(clients), chunks, output - 1.0, prompt / chunks, step);
+        const RequestTimes served = server.closed_loop(clients);
+        const double burst = 0.05 * clients * prompt, arrival = server.cost().engine().arrival_us * 1e-6;
+        CHECK(served.first_token.value - burst - arrival == Approx(exact.first).epsilon(0.15));
+        CHECK(served.token.value * (output - 1) == Approx(exact.rest).epsilon(0.20));
+      }
+    }
+  }
+}
 
 TEST_CASE("clients are as many as their rate of answers times the time of one, however short answers are") {
   // Little's law, but for 5 % of an answer's steps.

@@ -197,40 +197,6 @@ TEST_CASE("stages share the memory, not the time, of one stream") {
   CHECK(four.ledger(r, 1).kv_allocated.value * 4 == one.ledger(r, 1).kv_allocated.value);
 }
 
-TEST_CASE("stages of a model whose head an engine unties hold the embedding at one end and the head at the other") {
-  const auto weights = [](const char* engine, std::uint32_t stages) {
-    Deployment staged = kBf16;
-    staged.stages = stages;
-    const CostModel cost = cost_of(staged, "a100-80g", "bloom-7b1", engine);
-    return static_cast<double>(cost.ledger(full_attention_summary(cost.shape(), 64, 8), 1).weights.value);
-  };
-  // BLOOM's embedding has 250,880 rows of 4,096; its 30 layers divide evenly.
-  const double end = 2.0 * 250880 * 4096;
-  CHECK(weights("fastertransformer", 1) - weights("kvroof", 1) == Approx(end));
-  CHECK(weights("fastertransformer", 2) == Approx(weights("kvroof", 2)));
-  CHECK(weights("kvroof", 2) == Approx((weights("kvroof", 1) - end) / 2 + end).epsilon(1e-3));
-}
-
-TEST_CASE("stages that no link joins hand over by PCIe, or beyond a server by its network card") {
-  const auto hand_over = [](const char* device, std::uint32_t of_a_stage, std::uint32_t stages) {
-    const auto links = [&](std::uint64_t batch) {
-      Deployment staged = over(of_a_stage);
-      staged.stages = stages;
-      const CostModel cost = cost_of(staged, device, "llama-3.1-70b", "kvroof");
-      const ResidencySummary r = full_attention_summary(cost.shape(), 512, 8);
-      return cost.predict(r, batch).terms[static_cast<std::size_t>(CostTerm::kLinks)].value;
-    };
-    return links(1) / (stages - 1);
-  };
-  // One token's 8,192 numbers of 2 bytes: 0.55 of 300 GB/s over the bridge of two boards, of 64 over PCIe, which starts
-  // 20 us later.
-  const double bytes = 8192 * 2, start = hand_over("h100-pcie", 1, 2) - bytes / (0.55 * 300e9);
-  CHECK(hand_over("h100-pcie", 1, 4) == Approx(start + 20e-6 + bytes / (0.55 * 64e9)));
-  // Eight are joined by links; of sixteen some are reached over a card of 0.78 of PCIe's rate, which starts as PCIe does.
-  const double inside = hand_over("h100-sxm", 1, 8) - bytes / (0.55 * 450e9);
-  CHECK(hand_over("h100-sxm", 1, 16) == Approx(inside + 20e-6 + bytes / (0.55 * 0.78 * 64e9)));
-}
-
 TEST_CASE("what cannot be spread is said") {
   CHECK(deployment_problem(model("llama-3.1-70b"), over(5)) == "64 query heads cannot be spread over 5 devices");
   Deployment staged = kBf16;

@@ -65,10 +65,10 @@ TEST_CASE("stages beyond the devices that links join hand over through network c
   const auto prompt = [](const CostModel& cost) {
     return cost.prefill(full_attention_summary(cost.shape(), 8192, 8), 1);
   };
-  // 8192 rows of 8192 numbers of 2 bytes, once; at 0.55 of 450 GB/s, or of a card of 0.78 · 64 GB/s.
+  // 8192 rows of 8192 numbers of 2 bytes, once; at 0.55 of 450 GB/s, or of a card of 0.78 · 64 GB/s, 20 us later.
   const double bytes = 8192.0 * 8192 * 2;
   CHECK(prompt(beyond).value - prompt(rack).value ==
-        Approx(bytes / (0.55 * 0.78 * 64e9) - bytes / (0.55 * 450e9)).epsilon(1e-6));
+        Approx(20e-6 + bytes / (0.55 * 0.78 * 64e9) - bytes / (0.55 * 450e9)).epsilon(1e-6));
   CHECK(prompt(within).value == prompt(cost_of(over(4, 2), "vllm", "h100-sxm:link_devices=16")).value);
 }
 
@@ -107,6 +107,36 @@ TEST_CASE("experts lie whole on as many groups as divide them, of a model that h
   CHECK(deployment_problem(model("llama-3.1-70b"), over(8, 1, 8)) ==
         "llama-3.1-70b has no experts, to be spread over 8 groups of devices");
   CHECK(over(8, 2, 8).devices() == 16);
+}
+
+TEST_CASE("stages of a model whose head an engine unties hold the embedding at one end and the head at the other") {
+  const auto weights = [](const char* engine, std::uint32_t stages) {
+    const CostModel cost(model("bloom-7b1"), over(1, stages), find_device("a100-80g", kCatalog),
+                         find_engine_profile(engine, kCatalog));
+    return static_cast<double>(cost.ledger(work(cost), 1).weights.value);
+  };
+  // BLOOM's embedding has 250,880 rows of 4,096; its 30 layers divide evenly.
+  const double end = 2.0 * 250880 * 4096;
+  CHECK(weights("fastertransformer", 1) - weights("kvroof", 1) == Approx(end));
+  CHECK(weights("fastertransformer", 2) == Approx(weights("kvroof", 2)));
+  CHECK(weights("kvroof", 2) == Approx((weights("kvroof", 1) - end) / 2 + end).epsilon(1e-3));
+}
+
+TEST_CASE("stages that no link joins hand over by PCIe, or beyond a server by its network card") {
+  const auto hand_over = [](const char* device, std::uint32_t of_a_stage, std::uint32_t stages) {
+    const auto links = [&](std::uint64_t batch) {
+      const CostModel cost = cost_of(over(of_a_stage, stages), "kvroof", device);
+      return cost.predict(work(cost), batch).terms[static_cast<std::size_t>(CostTerm::kLinks)].value;
+    };
+    return links(1) / (stages - 1);
+  };
+  // One token's 8,192 numbers of 2 bytes: 0.55 of 300 GB/s over the bridge of two boards, of 64 over PCIe, which starts
+  // 20 us later.
+  const double bytes = 8192 * 2, start = hand_over("h100-pcie", 1, 2) - bytes / (0.55 * 300e9);
+  CHECK(hand_over("h100-pcie", 1, 4) == Approx(start + 20e-6 + bytes / (0.55 * 64e9)));
+  // Eight are joined by links; of sixteen some are reached over a card of 0.78 of PCIe's rate, which starts as late.
+  const double inside = hand_over("h100-sxm", 1, 8) - bytes / (0.55 * 450e9);
+  CHECK(hand_over("h100-sxm", 1, 16) == Approx(inside + 20e-6 + bytes / (0.55 * 0.78 * 64e9)));
 }
 
 }  // namespace kvroof
