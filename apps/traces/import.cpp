@@ -77,6 +77,13 @@ RotaryInfo rotary_value(const std::string& text) {
   return rotary;
 }
 
+// Makes the trace; its folder goes where a signal ends the program before it is whole.
+template <typename Make>
+auto make_trace(const std::filesystem::path& out, Make make) {
+  const UnfinishedFolder unfinished(out);
+  return make();
+}
+
 int import_tensors(const Arguments& arguments, const std::filesystem::path& out) {
   if (!arguments.has("prompt")) throw usage_error("--prompt N is missing: how many of the tokens are the prompt");
   ImportQkvOptions options;
@@ -84,10 +91,7 @@ int import_tensors(const Arguments& arguments, const std::filesystem::path& out)
   if (arguments.has("scale")) options.scale = number_value("scale", arguments.get<std::string>("scale"), 1e-30, 1e30);
   options.alibi = arguments.get<bool>("alibi");
   if (arguments.has("rotary")) options.rotary = rotary_value(arguments.get<std::string>("rotary"));
-  {
-    const UnfinishedFolder unfinished(out);
-    import_qkv(arguments.positional[1], options, out);
-  }
+  make_trace(out, [&] { return import_qkv(arguments.positional[1], options, out); });
   const TraceReader reader = TraceReader::open(out);
   if (format_of(arguments) == Format::kJson) fmt::print("{}\n", imported_json(out, reader.manifest()).dump(2));
   if (!arguments.quiet) say("{}\n", imported_text(out, reader.manifest()));
@@ -110,15 +114,15 @@ int import_spools(const Arguments& arguments, const std::filesystem::path& out) 
   }
   const std::atomic<int> stop{0};
   MergedSpools merged;
-  const UnfinishedFolder unfinished(out);
-  write_profile(out, kVersion, arguments.command_line, [&](ProfileSink& sink) {
+  const auto merge = [&](ProfileSink& sink) {
     merged = merge_spools(folder, sink, stop);
     if (merged.readable == 0) {
       const std::string why = merged.processes == 0 ? "no spool is in it" : "no spool in it can be read: " + merged.why;
       throw Error(folder.string() + ": " + why);
     }
     sink.note("imported_from", "spools");
-  });
+  };
+  make_trace(out, [&] { return write_profile(out, kVersion, arguments.command_line, merge); });
   if (format_of(arguments) == Format::kJson) {
     const nlohmann::ordered_json json = {{"trace", out.string()},         {"processes", merged.processes},
                                          {"recorded", merged.recorded},   {"kernels", merged.kernels},
@@ -133,12 +137,10 @@ int import_spools(const Arguments& arguments, const std::filesystem::path& out) 
 
 int import_records(const Arguments& arguments, const std::filesystem::path& out, ReadProfile read) {
   refuse_tensor_options(arguments);
-  const auto imported = [&] {
-    const UnfinishedFolder unfinished(out);
+  const ProfileCounts n = make_trace(out, [&] {
     return import_profile(arguments.positional[1], arguments.positional[0], read, out, std::string(kVersion),
                           arguments.command_line);
-  };
-  const ProfileCounts n = imported();
+  });
   if (format_of(arguments) == Format::kJson) {
     const nlohmann::ordered_json json = {{"trace", out.string()}, {"kernels", n.kernels}, {"copies", n.copies},
                                          {"fills", n.fills},      {"calls", n.calls},     {"ranges", n.ranges},

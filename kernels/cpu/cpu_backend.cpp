@@ -317,7 +317,7 @@ void CpuBackend::finish_call() {
 void CpuBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> ids, std::uint32_t requested_new_tokens,
                          std::span<float> last, const LogitsSink& all) {
   check(!ids.empty(), "a prompt has at least one token");
-  others_usage_ = kv_usage();
+  peaks_.begin_prompt(kv_usage());
   active_ = {&add_sequence(sequence, static_cast<std::uint32_t>(ids.size()), requested_new_tokens)};
   note_kinds(*active_[0], ids);
   prefilling_ = true;
@@ -380,9 +380,8 @@ KvUsage CpuBackend::kv_usage() const {
 
 void CpuBackend::note_prompt_usage() {
   KvUsage usage = usage_of(*active_[0]);
-  usage += others_usage_;
   usage.allocated_bytes += prompt_buffer_.allocated_bytes();
-  peaks_.note(usage);
+  peaks_.note_prompt(usage);
 }
 
 ByteCounters CpuBackend::take_counters() { return std::exchange(ops_->counters(), ByteCounters{}); }

@@ -96,7 +96,6 @@ class CpuBackend final : public Backend, private AttentionStage {
   std::vector<StatePart> state_parts_;  // of one layer, for the call in progress
   KvCache prompt_buffer_;          // of the prefill in progress
   KvPeaks peaks_;
-  KvUsage others_usage_;  // of the other sequences while a prompt is computed
   std::vector<float> k_rows_, v_rows_;  // as a quantised cache gives them back
   std::vector<std::byte> q_bytes_, k_bytes_, v_bytes_;
   std::vector<AttendCall> calls_;

@@ -378,9 +378,8 @@ KvUsage CudaBackend::kv_usage() const {
 
 void CudaBackend::note_prompt_usage() {
   KvUsage usage = usage_of(*active_[0]);
-  usage += others_usage_;
   usage.allocated_bytes += prompt_buffer_.bytes();
-  peaks_.note(usage);
+  peaks_.note_prompt(usage);
 }
 
 ByteCounters CudaBackend::take_counters() { return launches_.take_counters(); }

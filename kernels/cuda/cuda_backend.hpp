@@ -213,7 +213,6 @@ class CudaBackend final : public Backend {
   std::vector<Sequence*> active_;
   DeviceCache prompt_buffer_;
   KvPeaks peaks_;
-  KvUsage others_usage_;  // of the other sequences while a prompt is computed
   Moves moves_;
   std::vector<float> row_weights_;
   std::uint64_t chosen_bytes_ = 0;  // that choose_lowest declared, of what a policy's object counts as well

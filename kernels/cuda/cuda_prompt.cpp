@@ -305,7 +305,7 @@ void CudaBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> 
                           std::span<float> last, const LogitsSink& all) {
   check(!ids.empty(), "a prompt has at least one token");
   const auto n = static_cast<std::uint32_t>(ids.size());
-  others_usage_ = kv_usage();
+  peaks_.begin_prompt(kv_usage());
   active_ = {&add_sequence(sequence, n, requested_new_tokens)};
   plan_.forget();  // buffers that it knows may grow
   launches_.set_sequence(static_cast<std::int32_t>(sequence));

@@ -25,13 +25,16 @@ PolicyContext policy_context(const Model& model, LayerId layer, std::uint32_t se
 // Whether policy and window keep every token of such a prompt, so that its rows may go straight into the cache.
 bool keeps_prompt(const Budget& budget, const LayerPolicy& policy, std::uint32_t prompt);
 
-// The largest that a back end has had in its caches so far.
+// The largest that a back end has had in its caches so far. Within a prompt, which is noted often, the other sequences
+// hold what they held when it began.
 class KvPeaks {
  public:
   void note(const KvUsage& now) {
     resident_bytes_ = std::max(resident_bytes_, now.resident_bytes);
     bytes_ = std::max(bytes_, now.allocated_bytes);
   }
+  void begin_prompt(const KvUsage& others) { others_ = others; }
+  void note_prompt(KvUsage its_own) { note(its_own += others_); }
   void fill(KvUsage& usage) const {
     usage.peak_resident_bytes = resident_bytes_;
     usage.peak_bytes = bytes_;
@@ -39,6 +42,7 @@ class KvPeaks {
 
  private:
   std::uint64_t resident_bytes_ = 0, bytes_ = 0;
+  KvUsage others_;
 };
 
 // Every survivor of a prompt leaves the buffer, where token i lies in slot i.

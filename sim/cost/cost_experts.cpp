@@ -24,8 +24,7 @@ void CostModel::set_experts(bool own_products, bool packed_as_is) {
     const double held = static_cast<double>(shape_.experts) / deployment_.expert_parallel;
     const double apart = engine_.quantises_experts_apart ? 2 * format.quantise_us : 0;
     expert_call_ = (engine_.listed_expert_us * held + apart) * 1e-6;
-  } else if (!packed_as_is && format.expert_bits < 8 &&
-             (format.layer_bits == 16 || unpacks_experts_alone_)) {
+  } else if (!packed_as_is && format.expert_bits < 8 && (format.layer_bits == 16 || unpacks_experts_alone_)) {
     expert_call_ = engine_.unpacked_experts_us * 1e-6;
   }
   expert_call_ += engine_.experts_us * 1e-6;

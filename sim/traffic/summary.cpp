@@ -168,7 +168,7 @@ ResidencySummary SummarySum::mean() const {
 }
 
 Residency full_attention(u64 heads, std::uint32_t window, std::uint32_t chosen, std::uint32_t prompt,
-                                std::uint32_t output) {
+                         std::uint32_t output) {
   const auto seen = [&](u64 tokens) { return window == 0 ? tokens : std::min<u64>(tokens, window); };
   Residency layer;
   layer.prompt = prompt;
