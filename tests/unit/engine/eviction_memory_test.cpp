@@ -20,12 +20,16 @@ const Model& gqa_model() {
   return model;
 }
 
+std::vector<std::int64_t> prompt_ids() {
+  std::vector<std::int64_t> ids;
+  for (std::uint32_t i = 0; i < kPrompt; ++i) ids.push_back((7 * i + 3) % 224);
+  return ids;
+}
+
 // KV usage after the prompt and after each decoded token.
 std::vector<KvUsage> usage_of(const std::string& policy) {
   CpuBackend backend = reference_backend(gqa_model(), parse_policies(policy).front());
-  std::vector<std::int64_t> ids;
-  for (std::uint32_t i = 0; i < kPrompt; ++i) ids.push_back((7 * i + 3) % 224);
-  backend.prefill(0, ids, kDecoded, {}, {});
+  backend.prefill(0, prompt_ids(), kDecoded, {}, {});
   std::vector<KvUsage> usage = {backend.kv_usage()};
   std::vector<float> logits(gqa_model().config.shape.vocab);
   for (std::uint32_t i = 0; i < kDecoded; ++i) {
@@ -72,6 +76,15 @@ TEST_CASE("scissorhands holds between k - drop and k rows in k + 1 slots") {
 TEST_CASE("the peak of a prompt that is compacted layer by layer is one layer's prompt and the caches of all") {
   const auto usage = usage_of("h2o:budget=20");
   CHECK(usage.back().peak_bytes == (kPrompt + 21 * kLayers) * kRow * kHeads);
+}
+
+TEST_CASE("the peak of a prompt counts what the other sequences hold meanwhile") {
+  CpuBackend backend = reference_backend(gqa_model(), parse_policies("h2o:budget=20").front());
+  backend.prefill(0, prompt_ids(), kDecoded, {}, {});
+  backend.prefill(1, prompt_ids(), kDecoded, {}, {});
+  const KvUsage usage = backend.kv_usage();
+  CHECK(usage.peak_bytes == (21 * kLayers + kPrompt + 21 * kLayers) * kRow * kHeads);
+  CHECK(usage.peak_resident_bytes == (20 * kLayers + kPrompt + 20 * (kLayers - 1)) * kRow * kHeads);
 }
 
 TEST_CASE("a policy that streams the prompt never owns more than k + 1 slots") {
