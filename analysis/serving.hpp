@@ -18,7 +18,7 @@ struct RequestTimes {
   [[nodiscard]] Estimate whole(double output) const;
 };
 
-// Of the requests that a server has, in tokens.
+// Of the requests that a server has, in tokens; `input`: of a prompt, those that are computed.
 struct RequestLengths {
   std::uint32_t input = 1, output = 1;
   bool equal = false;  // for all; else these are means

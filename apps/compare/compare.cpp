@@ -10,6 +10,7 @@
 #include "apps/cli/shared_options.hpp"
 #include "apps/cli/values.hpp"
 #include "apps/compare/compare_output.hpp"
+#include "apps/prediction/cached_prompt.hpp"
 #include "apps/prediction/device_prices.hpp"
 #include "sim/core/files.hpp"
 #include "sim/core/suggest.hpp"
@@ -59,7 +60,7 @@ Contender contend(const WorkloadRequest& request, const Device& device, const De
   c.factors = interval_group(device, cost, "step")
                   .at({static_cast<double>(c.batch), static_cast<double>(request.prompt) + request.output,
                        static_cast<double>(deployment.devices())});
-  const Server server(cost, workload.mean(), workload.mean(), {request.prompt, request.output});
+  const Server server(cost, workload.mean(), workload.mean(), {workload.mean().computed_tokens(), request.output});
   const auto rate_at = [&](std::uint64_t batch) {
     if (goals.under_load) return server.closed_loop_rate(static_cast<std::uint32_t>(batch));
     return cost.predict(workload.mean(), batch).tokens_per_s;
@@ -119,7 +120,8 @@ std::vector<Device> devices_of(const std::string& text) {
 }
 
 int run_compare(const Arguments& arguments) {
-  const WorkloadRequest request = workload_request(arguments);
+  WorkloadRequest request = workload_request(arguments);
+  set_cached_prompt(arguments, request);
   const Measure& by = measure_of(measure_name(arguments, request));
   if (!arguments.has("device")) throw usage_error("--device is missing: `kvroof devices` lists the names");
   std::vector<Device> devices = devices_of(arguments.get<std::string>("device"));
@@ -151,6 +153,7 @@ int run_compare(const Arguments& arguments) {
 
 void describe_compare(po::options_description_easy_init add) {
   describe_workload(add);
+  describe_cached_prompt(add);
   add("device", po::value<std::string>(),
       "names of the catalog or files, separated by commas, or all: every GPU of the catalog; "
       "h200:bandwidth_gb_per_s=1.5x changes a fact");

@@ -9,6 +9,7 @@
 #include "apps/cli/table.hpp"
 #include "apps/cli/wide_rows.hpp"
 #include "apps/compare/scatter.hpp"
+#include "apps/prediction/cached_prompt.hpp"
 #include "apps/prediction/device_prices.hpp"
 #include "apps/prediction/estimate_text.hpp"
 #include "apps/prediction/speculation.hpp"
@@ -70,12 +71,17 @@ std::string batch_text(const Goals& goals) {
   return goals.batch ? fmt::format("with a batch of {}", *goals.batch) : "at the largest batch that fits";
 }
 
+// With what a prefix cache has where the policy leaves it that.
+std::string lengths_text(const WorkloadRequest& request) {
+  return lengths_text(request, cached_tokens(request.cached_share, request.prompt));
+}
+
 // Which is first, and by how much.
 std::string first_text(const Ranking& r) {
   const auto& [request, by, goals, ranked, front] = r;
   const Contender& best = ranked.front();
-  std::string text = fmt::format("{}, {} + {} tokens a sequence, each device {}{}: ", request.model.name,
-                                 request.prompt, request.output, batch_text(goals), goals_text(goals));
+  std::string text = fmt::format("{}, {}, each device {}{}: ", request.model.name, lengths_text(request),
+                                 batch_text(goals), goals_text(goals));
   if (best.batch == 0) return text + (goals.batch ? "none of them." : "none of them holds even one sequence.");
   const auto named = [&](const Contender& c) {
     return fmt::format("{}{} under {}", c.name(r.several(), c.device->title), r.several() ? "," : "",
@@ -128,8 +134,10 @@ std::string answer_text(const Ranking& r) {
 std::vector<std::string> compare_notes(const Ranking& r) {
   const std::vector<Contender>& ranked = r.ranked;
   std::vector<const Device*> devices;
-  for (const Contender& c : ranked) devices.push_back(c.device);
+  std::vector<const Workload*> workloads;
+  for (const Contender& c : ranked) devices.push_back(c.device), workloads.push_back(c.workload);
   std::vector<std::string> notes = workload_notes(r.request, devices);
+  for (std::string& note : cached_prompt_notes(r.request, workloads)) notes.push_back(std::move(note));
   for (std::string& note : one_token_notes(r.request)) notes.push_back(std::move(note));
   for (std::string& note : goal_notes(r.goals)) notes.push_back(std::move(note));
   std::vector<NamedFactors> factors;
@@ -196,6 +204,7 @@ Json point_json(const Ranking& r, const Contender& c) {
                 {"policy", c.workload->policy().text()},
                 {"prompt", r.request.prompt},
                 {"output", r.request.output},
+                {"cached_tokens", c.workload->mean().cached},
                 {"weight_type", c.deployment->weights.name},
                 {"kv_type", kv_type_of(r, c)}};
   add_layout(point, *c.deployment);
@@ -241,8 +250,7 @@ std::string compare_table(const Ranking& r) {
 }
 
 std::string compare_svg(const Ranking& r) {
-  LineChart chart{fmt::format("{}, {} + {} tokens{}", r.request.model.name, r.request.prompt, r.request.output,
-                              goals_text(r.goals)),
+  LineChart chart{fmt::format("{}, {}{}", r.request.model.name, lengths_text(r.request), goals_text(r.goals)),
                   {kAcross, true, false, LogTicks::kDecimal},
                   {kUpwards, true, false, LogTicks::kDecimal},
                   {}};
@@ -281,6 +289,7 @@ std::string compare_json(const Ranking& r) {
   json["model"] = r.request.model.name;
   json["prompt"] = r.request.prompt;
   json["output"] = r.request.output;
+  json["cached_share"] = r.request.cached_share;
   json["by"] = r.by.name;
   json["goals"] = {{"tpot_ms", r.goals.tpot_ms ? Json(*r.goals.tpot_ms) : Json(nullptr)},
                    {"ttft_ms", r.goals.ttft_ms ? Json(*r.goals.ttft_ms) : Json(nullptr)},

@@ -13,6 +13,7 @@
 #include "apps/plan/plan_answer.hpp"
 #include "apps/plan/plan_search.hpp"
 #include "apps/prediction/accounting_output.hpp"
+#include "apps/prediction/cached_prompt.hpp"
 #include "apps/prediction/device_prices.hpp"
 #include "apps/prediction/estimate_text.hpp"
 #include "apps/prediction/intervals.hpp"
@@ -126,6 +127,7 @@ std::optional<TokenPrice> load_price(const Question& q, const Plan& plan) {
 
 std::vector<std::string> notes_of(const Question& q, const Plan& plan) {
   std::vector<std::string> notes = workload_notes(q.request, std::array{&q.device});
+  for (std::string& note : cached_prompt_notes(q.request, {plan.workload})) notes.push_back(std::move(note));
   for (std::string& note : one_token_notes(q.request)) notes.push_back(std::move(note));
   for (std::string& note : goal_notes(q.goals)) notes.push_back(std::move(note));
   const Accounting a = accounting_of(q, plan);
@@ -208,6 +210,7 @@ Json plan_row(const Question& q, const Plan& plan) {
                {"policy", plan.workload->policy().text()},
                {"prompt", q.request.prompt},
                {"output", q.request.output},
+               {"cached_tokens", plan.workload->mean().cached},
                {"batch", plan.batch}};
   json.update(deployment_json(q, plan));
   json["largest_batch_interval"] = interval_json(plan.largest_interval, 1);
@@ -286,6 +289,7 @@ int run_plan(const Arguments& arguments) {
   };
   require_one(named_policies(arguments));  // before any of them lacks a budget
   WorkloadRequest request = workload_request(arguments);
+  set_cached_prompt(arguments, request);
   require_one(policy_points(arguments).size());
   if (!arguments.has("device")) throw usage_error("--device is missing: `kvroof devices` lists the names");
   if (arguments.get<std::string>("device").find(',') != std::string::npos) {
@@ -314,6 +318,7 @@ int run_plan(const Arguments& arguments) {
 
 void describe_plan(po::options_description_easy_init add) {
   describe_workload(add);
+  describe_cached_prompt(add);
   add("device", po::value<std::string>(),
       "a name of the catalog, or a file; h200:bandwidth_gb_per_s=1.5x changes a fact");
   describe_prices(add);

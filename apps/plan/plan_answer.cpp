@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <string_view>
 
+#include "apps/prediction/cached_prompt.hpp"
 #include "apps/prediction/estimate_text.hpp"
 #include "sim/core/counted.hpp"
 
 namespace kvroof {
 namespace {
-
-std::string lengths_text(const WorkloadRequest& r) { return fmt::format("{} + {} tokens", r.prompt, r.output); }
 
 std::string devices_text(const Device& device, const Plan& plan) {
   return plan.devices() > 1
@@ -92,10 +91,10 @@ KvType kv_type_of(const Question& q, const Plan& plan) {
 
 // What the deployment serves.
 static std::string served_text(const Question& q, const Plan& plan) {
-  const std::string subject = fmt::format("{} ({}) under {} on {}, {} a sequence", q.request.model.name,
+  const std::string subject = fmt::format("{} ({}) under {} on {}, {}", q.request.model.name,
                                           plan.deployment.weights.name, q.request.title(plan.workload->policy()),
                                           devices_text(q.device, plan) + with_drafts_text(plan.deployment),
-                                          lengths_text(q.request));
+                                          lengths_text(q.request, plan.workload->mean().cached));
   const std::uint64_t unreserved = plan.ledger.total().value - plan.ledger.reserve.value;
   if (plan.largest_in_memory == 0 && 2 * plan.ledger.reserve.value > plan.ledger.capacity.value &&
       unreserved <= plan.ledger.capacity.value) {

@@ -43,7 +43,7 @@ class Pricing {
         tokens_(static_cast<double>(request.prompt) + request.output),
         devices_(deployment.devices()),
         steps_(interval_group(device, cost_, "step")),
-        first_tokens_(interval_group(device, cost_, prompt_metric(request.prompt))),
+        first_tokens_(interval_group(device, cost_, prompt_metric(workload.mean().computed_tokens()))),
         queued_(interval_group(device, cost_, "first token")),
         memory_(interval_group(device, cost_, "memory").inside) {}
 
@@ -58,20 +58,20 @@ class Pricing {
     return with_factors(cost_.prefill(workload_.mean(), 1), first_token_factors());
   }
   [[nodiscard]] Load load(std::uint32_t clients) const {
-    const Server loop = server(workload_.mean(), workload_.prompt());
+    const Server loop = server(workload_.mean());
     const RequestTimes served = loop.closed_loop(clients);
     const IntervalFactors steps = step_factors(clients);
     return {with_factors(served.first_token, queued_.at(reach(clients))), with_factors(served.token, steps),
             with_factors(loop.closed_loop_rate(clients), steps)};
   }
   // What the goals are of, without intervals of measured rows.
-  [[nodiscard]] Times times(const ResidencySummary& residency, std::uint32_t prompt, std::uint64_t batch) const {
+  [[nodiscard]] Times times(const ResidencySummary& residency, std::uint64_t batch) const {
     if (!goals_.under_load) return {cost_.prefill(residency, 1), cost_.predict(residency, batch).token()};
-    const RequestTimes served = server(residency, prompt).closed_loop(static_cast<std::uint32_t>(batch));
+    const RequestTimes served = server(residency).closed_loop(static_cast<std::uint32_t>(batch));
     return {served.first_token, served.token};
   }
   [[nodiscard]] Times times(std::uint64_t batch) const {
-    const Times t = times(workload_.mean(), workload_.prompt(), batch);
+    const Times t = times(workload_.mean(), batch);
     const IntervalFactors first = goals_.under_load ? queued_.at(reach(batch)) : first_token_factors();
     return {with_factors(t.first_token, first), with_factors(t.token, step_factors(batch))};
   }
@@ -89,7 +89,7 @@ class Pricing {
   [[nodiscard]] bool met(std::uint32_t prompt, std::uint64_t batch) const {
     const ResidencySummary residency = workload_.with_prompt(prompt);
     return takes(batch) && cost_.ledger(residency, batch).fits() &&
-           goals_.met(times(residency, prompt, batch), &Estimate::value);
+           goals_.met(times(residency, batch), &Estimate::value);
   }
   // What allows no batch above the largest.
   [[nodiscard]] const char* limit_of(std::uint64_t largest) const {
@@ -112,8 +112,8 @@ class Pricing {
   }
 
  private:
-  [[nodiscard]] Server server(const ResidencySummary& residency, std::uint32_t prompt) const {
-    return {cost_, residency, residency, {prompt, output_}};
+  [[nodiscard]] Server server(const ResidencySummary& residency) const {
+    return {cost_, residency, residency, {residency.computed_tokens(), output_}};
   }
   [[nodiscard]] Reach reach(std::uint64_t batch) const { return {static_cast<double>(batch), tokens_, devices_}; }
 

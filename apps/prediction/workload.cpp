@@ -10,6 +10,7 @@
 #include "apps/cli/data_folder.hpp"
 #include "apps/cli/shared_options.hpp"
 #include "apps/cli/values.hpp"
+#include "apps/prediction/cached_prompt.hpp"
 #include "apps/prediction/nominal_recording.hpp"
 #include "apps/prediction/speculation.hpp"
 #include "apps/prediction/workload_weights.hpp"
@@ -269,11 +270,17 @@ Workload::Workload(const WorkloadRequest& request, PointResult result, ModelShap
       recorded_(std::move(recorded)),
       prompt_(request.prompt),
       output_(request.output),
+      cached_share_(request.cached_share),
       result_(std::move(result)),
       mean_(with_prompt(request.prompt)) {}
 
 ResidencySummary Workload::with_lengths(std::uint32_t prompt, std::uint32_t output) const {
-  return summarise_as(result_, recorded_, model_, prompt, output);
+  ResidencySummary summary = summarise_as(result_, recorded_, model_, prompt, output);
+  const std::uint32_t cached = cached_tokens(cached_share_, prompt);
+  if (cached == 0 || !finds_prefixes(policy(), summary)) return summary;
+  summary.cached = cached;
+  summary.cached_prefill = summarise_as(result_, recorded_, model_, cached, output).prefill;
+  return summary;
 }
 
 std::vector<ResidencySummary> Workload::steps() const {

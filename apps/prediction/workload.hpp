@@ -29,6 +29,7 @@ struct WorkloadRequest {
   std::vector<PolicySpec> points;  // policies × budgets × types of the cache
   bool several_caches = false;     // more than one type of the cache was asked for
   std::uint32_t prompt = 0, output = 0;
+  double cached_share = 0;  // of each prompt, that a prefix cache has
   std::array<std::uint32_t, 2> longest{};  // prompt and answer of the longest sequence
   std::optional<std::filesystem::path> trace;  // whose residency is projected; nothing: a nominal one
   std::optional<EngineProfile> engine;         // nothing: the device's own
@@ -74,7 +75,6 @@ class Workload {
   [[nodiscard]] const ResidencySummary& mean() const { return mean_; }
   [[nodiscard]] ResidencySummary with_prompt(std::uint32_t prompt) const { return with_lengths(prompt, output_); }
   [[nodiscard]] ResidencySummary with_lengths(std::uint32_t prompt, std::uint32_t output) const;
-  [[nodiscard]] std::uint32_t prompt() const { return prompt_; }
   // Each decode step of each sequence.
   [[nodiscard]] std::vector<ResidencySummary> steps() const;
   // The counts of each decode step at other lengths, the mean of the recorded sequences: [output].
@@ -83,6 +83,7 @@ class Workload {
  private:
   ModelShape model_, recorded_;
   std::uint32_t prompt_, output_;
+  double cached_share_;
   PointResult result_;
   ResidencySummary mean_;
 };

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/cli/wide_rows.hpp"
+#include "apps/prediction/cached_prompt.hpp"
 #include "apps/prediction/estimate_text.hpp"
 #include "sim/core/suggest.hpp"
 
@@ -81,16 +82,9 @@ std::vector<std::string> prefix_notes(const SimulateRequest& request, const std:
     if (!row.problem.empty() || !row.evicts) continue;
     add_new(row.shares_prefixes ? copiers : losers, row.workload->policy().name);
   }
-  const std::string lost = fmt::format(
-      "{}: of a prompt that is evicted from, rows are missing that other prompts need, so prompts are computed whole",
-      join(losers));
   if (!request.prefix_cache) {
     if (!(share > 0)) return {computed_whole(request)};
-    std::vector<std::string> notes = {
-        fmt::format("{:.0f} % of the prompts is in a prefix cache and not computed; each sequence still counts its own "
-                    "copy of it in memory", share)};
-    if (!losers.empty()) notes.push_back(lost);
-    return notes;
+    return cached_prompt_notes(request.cached_share, losers);
   }
   const PrefixCacheRequest& cache = *request.prefix_cache;
   std::vector<std::string> notes = {
@@ -105,7 +99,7 @@ std::vector<std::string> prefix_notes(const SimulateRequest& request, const std:
     notes.emplace_back("a prefix is found with the states that layers without a cache had at its end, as if they were "
                        "kept for nothing: an engine keeps them at some places and in its memory, and finds less");
   }
-  if (!losers.empty()) notes.push_back(lost + "; --evicted-prefix copy has whole ones kept beside");
+  if (!losers.empty()) notes.push_back(lost_prefixes_note(losers) + "; --evicted-prefix copy has whole ones kept beside");
   if (!copiers.empty()) {
     notes.push_back(fmt::format("{}: whole prompts are kept in the memory that sequences leave, beside what the policy "
                                 "keeps of each", join(copiers)));

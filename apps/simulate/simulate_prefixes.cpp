@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "apps/cli/values.hpp"
+#include "apps/prediction/cached_prompt.hpp"
 #include "sim/core/philox.hpp"
 
 namespace kvroof {
@@ -16,8 +17,6 @@ namespace po = boost::program_options;
 constexpr std::uint32_t kSharedBlock = 16;  // tokens, vLLM's
 constexpr std::uint64_t kMostSharedBlocks = 1U << 25;  // of all groups, some 2 GiB of this machine's memory
 constexpr double kMostGib = 1e9;
-// It evicts by position, whole blocks at once, which stay as others do: vLLM does so behind sliding windows.
-constexpr std::string_view kWholeBlocks = "window";
 
 struct SharedPrefix {
   std::uint32_t tokens = 0, groups = 1;
@@ -201,16 +200,10 @@ void set_prefixes(const Arguments& arguments, SimulateRequest& request) {
   if (shared) share_prefix(arguments, request);
   if (!shared && !trace) {
     const double share = share_value("cached-prompt", text, 0, 1, ", or trace");
-    for (Request& r : request.requests) {
-      r.cached = std::min(static_cast<std::uint32_t>(share * r.prompt), r.prompt - 1);
-    }
+    for (Request& r : request.requests) r.cached = cached_tokens(share, r.prompt);
   }
   request.cached_share = total_share(request.requests);
   if (shared || trace) set_cache(arguments, request);
-}
-
-bool finds_prefixes(const PolicySpec& policy, const ResidencySummary& longest) {
-  return !longest.evicts || policy.name == kWholeBlocks;
 }
 
 std::optional<PrefixCacheSetup> prefix_setup(const SimulateRequest& request, const CostModel& cost,

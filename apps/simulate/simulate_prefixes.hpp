@@ -12,9 +12,6 @@ void describe_prefixes(boost::program_options::options_description_easy_init add
 // (usage).
 void set_prefixes(const Arguments& arguments, SimulateRequest& request);
 
-// Whether other prompts find what the policy leaves of a prompt; the longest is `longest`.
-bool finds_prefixes(const PolicySpec& policy, const ResidencySummary& longest);
-
 // The prefix cache of a server, or nothing where there is none: none was asked for, or the policy evicts from prompts,
 // the longest of which is `longest`, and no copies of these are kept. Points into the request.
 std::optional<PrefixCacheSetup> prefix_setup(const SimulateRequest& request, const CostModel& cost,

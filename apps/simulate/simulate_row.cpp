@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "apps/cli/progress.hpp"
+#include "apps/prediction/cached_prompt.hpp"
 #include "apps/prediction/intervals.hpp"
 #include "apps/simulate/simulate_fit.hpp"
 #include "apps/simulate/simulate_prefixes.hpp"

@@ -259,9 +259,10 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
 // Prompts are bound by arithmetic; short ones by the weights, which are read once for all of them.
 CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std::uint64_t batch, double beside,
                                           double fill) const {
-  const std::uint64_t tokens = batch * residency.prompt;
+  const std::uint64_t tokens = batch * residency.computed_tokens();
+  const LayerCounts computed = residency.computed_prefill();
   const StepTraffic traffic =
-      step_traffic(shape_, types_, prompt_work(batch, tokens, residency.storage_heads, batch * residency.prefill));
+      step_traffic(shape_, types_, prompt_work(batch, tokens, residency.storage_heads, batch * computed));
   const auto bytes = [&](Cause c) { return static_cast<double>(traffic.bytes[c]); };
   const double layers = shape_.layers;
   Parts parts;
@@ -275,7 +276,7 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
   // A policy that looks at the probabilities of a prompt has q · k computed a second time.
   const double passes = residency.needs_probabilities ? 1.5 : 1;
   const double of_heads = heads_beside_latent();
-  const bool chosen = chooses(residency.prefill);
+  const bool chosen = chooses(computed);
   const double operations = (chosen ? head_share() : share_ * (engine_.expands_latent ? of_heads : 1)) *
                             traffic[KernelFamily::kAttention].value;
   // Logits and probabilities of 16 bits are each written and read once when attention is not fused.

@@ -30,6 +30,22 @@ EngineProfile without_scheduler(EngineProfile engine) {
   return engine;
 }
 
+// Of causal attention over a prompt of so many tokens. Where an index chooses, layers are alike and of latent attention.
+LayerCounts prompt_counts(const ModelShape& s, std::uint32_t prompt) {
+  LayerCounts counts;
+  for (std::uint32_t layer = 0; layer < s.layers; ++layer) {
+    const u64 rows = s.rows_of_token(layer) * prefill_rows_read(prompt, 1, s.window(layer));
+    counts.attended += rows;
+    if (s.is_other(layer)) counts.attended_other += rows;
+  }
+  counts.written = rows_of_token(s) * prompt;
+  if (s.index) {
+    counts.indexed = counts.attended;
+    counts.attended = std::min(counts.attended, s.layers * prefill_rows_read(prompt, 1, s.index.tokens));
+  }
+  return counts;
+}
+
 }  // namespace
 
 void CostModel::set_draft(const Device& device) {
@@ -69,21 +85,18 @@ ResidencySummary CostModel::draft_residency(const ResidencySummary& residency) c
   r.decode.attended = nearest(rows_seen(s, residency.mean_context(), false));
   r.decode.resident = nearest(rows_seen(s, residency.mean_context(), true));
   r.decode.written = rows_of_token(s);
+  r.cached = residency.cached;
+  r.prefill = prompt_counts(s, r.prompt);
+  if (r.cached > 0) r.cached_prefill = prompt_counts(s, r.cached);
   for (std::uint32_t layer = 0; layer < s.layers; ++layer) {
-    const u64 rows = s.rows_of_token(layer) * prefill_rows_read(r.prompt, 1, s.window(layer));
-    r.prefill.attended += rows;
     if (!s.is_other(layer)) continue;
-    r.prefill.attended_other += rows;
     const double seen = residency.mean_context();
     r.decode.attended_other +=
         nearest(s.rows_of_token(layer) * (s.window(layer) > 0 ? std::min<double>(seen, s.window(layer)) : seen));
   }
-  r.prefill.written = rows_of_token(s) * r.prompt;
-  if (s.index) {  // which has layers of latent attention, all alike
+  if (s.index) {
     r.decode.indexed = r.decode.attended;
-    r.prefill.indexed = r.prefill.attended;
     r.decode.attended = std::min(r.decode.attended, u64{s.layers} * s.index.tokens);
-    r.prefill.attended = std::min(r.prefill.attended, s.layers * prefill_rows_read(r.prompt, 1, s.index.tokens));
   }
   return r;
 }

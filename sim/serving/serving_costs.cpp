@@ -145,12 +145,7 @@ LayerCounts DeploymentCosts::prompt_counts(std::uint32_t tokens) const {
 
 // What a part adds to the tokens before it, whose keys its queries meet.
 LayerCounts DeploymentCosts::part_counts(const PromptPart& part) const {
-  if (part.from == 0) return prompt_counts(part.to);
-  LayerCounts counts = prompt_counts(part.to);
-  const LayerCounts before = prompt_counts(part.from);
-  // Less may be moved of more tokens.
-  for_each_count([](std::uint64_t& to, std::uint64_t from) { to -= std::min(to, from); }, counts, before);
-  return counts;
+  return part.from == 0 ? prompt_counts(part.to) : added_to(prompt_counts(part.from), prompt_counts(part.to));
 }
 
 // Parts of prompts pass together: weights are read and kernels start once, and what is computed is the sum of all.

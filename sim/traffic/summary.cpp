@@ -89,6 +89,12 @@ void set_full_ages(LayerCounts& c, u64 heads, u64 tokens, u64 held, u64 before) 
   c.converted = heads * AgedRows{keys, values, (keys + kKiviGroup - 1) / kKiviGroup * kKiviGroup, values};
 }
 
+LayerCounts added_to(const LayerCounts& before, LayerCounts all) {
+  for_each_count([](std::uint64_t& x, std::uint64_t y) { x -= std::min(x, y); }, all, before);
+  all.policy_flops += -1.0 * before.policy_flops;
+  return all;
+}
+
 LayerCounts read_alone(const LayerCounts& counts) {
   LayerCounts read;
   read.attended = counts.attended;

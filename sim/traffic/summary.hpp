@@ -12,6 +12,9 @@
 
 namespace kvroof {
 
+// What more tokens of a prompt add to those of `before`; nothing where they make less of something, as of moved rows.
+LayerCounts added_to(const LayerCounts& before, LayerCounts all);
+
 // Sums of the residency of one sequence, or the mean of several under one policy.
 struct ResidencySummary {
   std::uint32_t prompt = 0;  // tokens
@@ -22,6 +25,8 @@ struct ResidencySummary {
   bool needs_probabilities = false;
   bool evicts = false;                  // the prompt does not stay whole
   LayerCounts prefill;                  // step 0, summed over layers, a sequence
+  std::uint32_t cached = 0;             // first tokens of the prompt that a prefix cache has: fewer than `prompt`
+  LayerCounts cached_prefill;           // what step 0 would be of a prompt of those alone
   LayerCounts decode;                   // summed over layers and decode_steps decode steps
   std::uint64_t decode_steps = 1;       // divides decode; at least 1
   std::uint32_t beams = 1;              // sequences of the batch that share a prompt and are put into order each step
@@ -38,6 +43,9 @@ struct ResidencySummary {
   [[nodiscard]] double mean_context() const {
     return context > 0 ? context : prompt + 0.5 * (std::max(steps, 1U) + 1);
   }
+  // Of the prompt, what is computed: the tokens that are not cached, whose queries meet the keys of those that are.
+  [[nodiscard]] std::uint32_t computed_tokens() const { return prompt - cached; }
+  [[nodiscard]] LayerCounts computed_prefill() const { return added_to(cached_prefill, prefill); }
   // Pairs of a query and a row in one head of a prompt, as a matrix that is written out has them; mean.
   [[nodiscard]] double prompt_pairs() const {
     return prompt_squares > 0 ? prompt_squares : static_cast<double>(prompt) * prompt;

@@ -43,6 +43,38 @@ TEST_CASE("a goal of further tokens holds nothing back where answers have one, a
   plan(" --model llama-3-8b --engine vllm --device h100-sxm --prompt 2k --output 2 --tpot-ms 0.001", 3);
 }
 
+TEST_CASE("a prefix cache shortens prompts and what waits for them, not steps or memory; plan and compare agree") {
+  const std::string words = " --model llama-3-8b --engine vllm --prompt 8k --output 256 --batch 24 --under-load ";
+  const json whole = plan(words + "--device h100-sxm"), rest = plan(words + "--device h100-sxm --cached-prompt 75%");
+  CHECK(whole["cached_tokens"] == 0);
+  CHECK(rest["cached_tokens"] == 6144);
+  for (const char* same : {"tpot_ms", "tpot_low80_ms", "tpot_high95_ms", "largest_batch_in_memory", "ledger"}) {
+    INFO(same);
+    CHECK(rest[same] == whole[same]);
+  }
+  // A quarter of the products, and the attention of a quarter of the queries, those of the longest rows.
+  CHECK(rest["ttft_ms"].get<double>() > 0.25 * whole["ttft_ms"].get<double>());
+  CHECK(rest["ttft_ms"].get<double>() < 0.36 * whole["ttft_ms"].get<double>());
+  CHECK(rest["load"]["tpot_ms"].get<double>() < 0.7 * whole["load"]["tpot_ms"].get<double>());
+  CHECK(rest["load"]["tpot_ms"].get<double>() > rest["tpot_ms"].get<double>());
+  const Ran ran = run_program("compare" + words +
+                              "--device h100-sxm --cached-prompt 0.75 --policy full,h2o --budget 0.5 --format json");
+  REQUIRE(ran.code == 0);
+  const json compared = json::parse(ran.out);
+  for (const json& point : compared["points"]) {
+    if (point["policy"] != "full") {
+      // What it evicted other prompts would miss: they are computed whole.
+      CHECK(point["cached_tokens"] == 0);
+      continue;
+    }
+    CHECK(point["cached_tokens"] == 6144);
+    CHECK(point["tpot_ms"].get<double>() == Approx(rest["load"]["tpot_ms"].get<double>()));
+    CHECK(point["first_token_ms"].get<double>() == Approx(rest["load"]["ttft_ms"].get<double>()));
+  }
+  CHECK(compared["notes"].dump().find("h2o: of a prompt that is evicted from, rows are missing") != std::string::npos);
+  CHECK(compared["answer"].get<std::string>().find("8192 (6144 of them cached) + 256 tokens") != std::string::npos);
+}
+
 TEST_CASE("compare of a batch says of each device what plan says of it, and what a million tokens cost at its prices") {
   const std::string words = " --model llama-3-8b --engine vllm --prompt 3000 --output 256 --batch 64 --under-load ";
   const Ran ran = run_program("compare" + words + "--tp 2 --device h100-sxm,l40s,rtx-3060 --format json");

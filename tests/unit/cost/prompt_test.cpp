@@ -51,6 +51,25 @@ TEST_CASE("a long prompt takes its products, activations and attention, computed
   CHECK(cost.prefill(r, 1).value - one.value == Approx(0.5 * attention).epsilon(0.02));
 }
 
+TEST_CASE("of a prompt that a prefix cache has a part of, the other tokens are computed, and meet the keys of all") {
+  const CostModel cost(model("llama-2-7b"), kF16, device("h100-sxm"), graphs());
+  ResidencySummary r = full_on("llama-2-7b", {8192, 1});
+  const double whole = cost.prefill(r, 1).value;
+  const MemoryLedger ledger = cost.ledger(r, 4);
+  r.cached = 6144;
+  r.cached_prefill = full_on("llama-2-7b", {6144, 1}).prefill;
+  const Estimate rest = cost.prefill(r, 1);
+  // As a prompt of 2,048 tokens, of which each also meets the 6,144 keys before it: 4,096 elements of q, k, p and v in
+  // 32 layers, at 60 % of the peak.
+  const double earlier = 4.0 * 4096 * 32 * (2048.0 * 6144) / (0.6 * 989e12);
+  CHECK(rest.value == Approx(cost.prefill(full_on("llama-2-7b", {2048, 1}), 1).value + earlier).epsilon(2e-3));
+  CHECK(rest.limit < rest.value);
+  CHECK(rest.value < 0.5 * whole);
+  // Decoding and memory are those of the whole prompt.
+  CHECK(cost.step(r, 4).value == cost.step(full_on("llama-2-7b", {8192, 1}), 4).value);
+  CHECK(cost.ledger(r, 4).total() == ledger.total());
+}
+
 TEST_CASE("where reading and arithmetic take as long neither hides the other, and far from there the larger counts") {
   const CostModel cost(model("llama-2-7b"), kF16, device("h100-sxm"), graphs());
   const double start = 3.6e-6, n = 8192, reading = 2 * n * n / (0.85 * 3350e9);

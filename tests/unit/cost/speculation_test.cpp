@@ -150,6 +150,16 @@ TEST_CASE("a draft model's tokens take as many of its own steps, and its prompt 
     CHECK(with.prefill(r, batch).value ==
           Approx(free.prefill(r, batch).value + draft.prefill(of_draft, batch).value).epsilon(1e-6));
   }
+  // Of what a prefix cache has, it has the draft's rows as well.
+  const auto cached = [](ResidencySummary whole, const ResidencySummary& first) {
+    whole.cached = first.prompt;
+    whole.cached_prefill = first.prefill;
+    return whole;
+  };
+  const ResidencySummary rest = cached(r, full_attention_summary(model("llama-3.1-8b"), 1500, 100));
+  const ResidencySummary rest_of_draft = cached(of_draft, full_attention_summary(model("llama-3.2-1b"), 1500, 100));
+  CHECK(with.prefill(rest, 2).value ==
+        Approx(free.prefill(rest, 2).value + draft.prefill(rest_of_draft, 2).value).epsilon(1e-6));
   // Both times come from the same constants: the sum is no surer than its parts.
   const Estimate e = with.step(r, 1), a = free.step(r, 1), b = with.drafting(r, 1);
   CHECK(e.high80 / e.value > 0.999 * std::min(a.high80 / a.value, b.high80 / b.value));
