@@ -126,6 +126,10 @@ std::vector<float> sinks_of(const SafetensorsFile& file, const Sources& s) {
 
 TraceManifest make_manifest(const Sources& s, const ImportQkvOptions& options, RotaryInfo rotary,
                             std::span<const float> sinks) {
+  if (constexpr std::uint64_t kMostTokens = std::uint64_t{1} << 24; s.q.tokens > kMostTokens) {
+    throw Error(fmt::format("tensors of {} tokens: expected at most {}, as many as a sequence of a trace has",
+                            s.q.tokens, kMostTokens));
+  }
   TraceLayer layer;
   layer.query_heads = static_cast<std::uint32_t>(std::min<std::uint64_t>(s.q.heads, UINT32_MAX));
   layer.kv_heads = static_cast<std::uint32_t>(std::min<std::uint64_t>(s.k.heads, UINT32_MAX));

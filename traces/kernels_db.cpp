@@ -349,7 +349,8 @@ void describe_export(SqliteWriter& db, bool operators, std::uint64_t first_ns, s
                        "NULL, stopTime INTEGER NOT NULL); INSERT INTO ANALYSIS_DETAILS VALUES ({}, {}, {});",
                        last_ns - first_ns, first_ns, last_ns));
   }
-  if (operators) db.run("CREATE INDEX kvroof_operator_of_call ON kvroof_operator (correlation, graph_node);");
+  if (!operators) return;
+  db.run("CREATE INDEX IF NOT EXISTS kvroof_operator_of_call ON kvroof_operator (correlation, graph_node);");
 }
 
 }  // namespace
@@ -357,6 +358,7 @@ void describe_export(SqliteWriter& db, bool operators, std::uint64_t first_ns, s
 void KernelDatabase::complete(std::span<const StepRecord> steps) {
   State& s = *state_;
   check(!s.completed, "a database is completed once");
+  s.db->run("DELETE FROM kvroof_step;");  // of a writer that was killed after it had completed this
   insert_steps(*s.db, steps);
   if (s.has_records) describe_export(*s.db, s.has_operators, s.first_ns, s.last_ns);
   s.db->run("COMMIT; PRAGMA journal_mode=DELETE;");

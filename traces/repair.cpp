@@ -3,9 +3,11 @@
 #include <set>
 #include <span>
 #include <system_error>
+#include <tuple>
 
 #include "sim/core/files.hpp"
 #include "traces/kernels_db.hpp"
+#include "traces/sqlite.hpp"
 #include "traces/survey.hpp"
 
 namespace kvroof {
@@ -61,6 +63,7 @@ bool same_run(TraceManifest a, TraceManifest b) {
   for (TraceManifest* m : {&a, &b}) {
     m->command_line.clear();
     m->host.clear();
+    m->linear.clear();
     for (TraceSequence& sequence : m->sequences) {
       sequence.tokens = 0;
       sequence.stop_reason = "unknown";
@@ -69,18 +72,52 @@ bool same_run(TraceManifest a, TraceManifest b) {
   return manifest_to_json(a) == manifest_to_json(b);
 }
 
+// Throws where a recorder still runs.
+void require_ended(const fs::path& trace) {
+  const fs::path part = staged_kernels_db(trace / kKernelsFile);
+  if (!is_written(part)) return;
+  throw Error(fmt::format("{}: a program still writes it: expected a recording that has ended, to be repaired then",
+                          part.string()),
+              ExitCode::kDamagedTrace);
+}
+
+// Whether there is a profiler's database that can be read: staged, or, where a kill came between its last name and the
+// seal, with that name, which is then taken back.
+bool recover_kernels(const fs::path& trace, bool sealed) {
+  const fs::path path = trace / kKernelsFile, part = staged_kernels_db(path);
+  std::error_code error;
+  const bool named = !sealed && !fs::exists(part, error) && fs::exists(path, error);
+  if (named) fs::rename(path, part, error);
+  if (recover_staged_kernels_db(path)) return true;
+  if (named) fs::rename(part, path, error);
+  return false;
+}
+
+// The steps with the clock times that a database has of them, if it has.
+std::vector<StepRecord> with_times(std::span<const StepRecord> steps, const fs::path& database) {
+  std::vector<StepRecord> timed(steps.begin(), steps.end());
+  const auto times = read_step_times(database);
+  for (std::size_t i = 0; times && i < std::min(timed.size(), times.value().size()); ++i) {
+    std::tie(timed[i].start_ns, timed[i].end_ns) = times.value()[i];
+  }
+  return timed;
+}
+
 // kernels.sqlite with these steps: what was staged is kept where it can be read.
-void restore_kernels(const fs::path& trace, std::span<const StepRecord> steps) {
-  const fs::path path = trace / kKernelsFile;
+void restore_kernels(const fs::path& trace, std::span<const StepRecord> steps, bool sealed) {
+  const fs::path path = trace / kKernelsFile, part = staged_kernels_db(path);
+  const bool recovered = recover_kernels(trace, sealed);
   set_aside(trace, path);
-  if (recover_staged_kernels_db(path)) {
+  if (recovered) {
     try {
-      KernelDatabase(path, KernelDatabase::From::kStaged).complete(steps);
+      const std::vector<StepRecord> timed = with_times(steps, part);
+      KernelDatabase(path, KernelDatabase::From::kStaged).complete(timed);
       return;
     } catch (const Error&) {
-      set_aside(trace, staged_kernels_db(path));
     }
   }
+  set_aside(trace, part);
+  set_aside(trace, part.string() + "-journal");
   write_kernels_db(path, steps);
 }
 
@@ -141,9 +178,10 @@ TraceReport repair_trace(const fs::path& path) {
   const Survey survey = survey_trace(path, true);
   if (survey.newer) throw damaged_trace(path, survey);
   if (survey.report.sealed && survey.report.intact) return survey.report;
+  require_ended(path);
   // A trace of a profiler's records alone has no steps.
   const bool kernels_only = survey.manifest_file && !has_attention(*survey.manifest_file) &&
-                            recover_staged_kernels_db(path / kKernelsFile);
+                            recover_kernels(path, survey.seal.has_value());
   if (survey.report.intact_steps == 0 && !kernels_only) {
     throw damaged_trace(path, survey).note("there is nothing to keep; the folder was left as it is");
   }
@@ -159,7 +197,7 @@ TraceReport repair_trace(const fs::path& path) {
   set_aside(path, path / kJournalFile);
   if (!keep_manifest) set_aside(path, path / kManifestFile);
   if (!keep_kernels) {
-    restore_kernels(path, steps);
+    restore_kernels(path, steps, survey.seal.has_value());
   }
   Seal seal;
   std::string journal;

@@ -37,6 +37,12 @@ bool refuses_locks(const std::filesystem::path& path) {
   return refused;
 }
 
+bool is_written(const std::filesystem::path& path) {
+  const Result<SqliteHandle> database = open_database(path, SQLITE_OPEN_READWRITE);
+  if (!database) return false;
+  return sqlite3_exec(database.value().get(), "BEGIN IMMEDIATE; ROLLBACK;", nullptr, nullptr, nullptr) == SQLITE_BUSY;
+}
+
 SqliteWriter::SqliteWriter(const std::filesystem::path& path, std::filesystem::path shown)
     : shown_(std::move(shown)),
       db_(open_database(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE)

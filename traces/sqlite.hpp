@@ -26,6 +26,8 @@ using SqliteStatement = std::unique_ptr<sqlite3_stmt, FinishStatement>;
 
 // Whether the filesystem of a file refuses locks, as those of networks and clusters may.
 bool refuses_locks(const std::filesystem::path& path);
+// Whether another program holds the lock of those that write a database.
+bool is_written(const std::filesystem::path& path);
 
 // A database that one thread writes. Every failure is an Error with the path that is shown to people.
 class SqliteWriter {

@@ -141,7 +141,11 @@ void TraceWriter::State::close_segment() {
   reset(open);
   buffered = 0;
   wait();
-  pending = std::async(std::launch::async, [this, line] { make_durable(line); });
+  try {
+    pending = std::async(std::launch::async, [this, line] { make_durable(line); });
+  } catch (const std::system_error&) {  // no thread is to be had
+    make_durable(line);
+  }
   failed = false;
 }
 

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <exception>
 #include <nlohmann/json.hpp>
 
 #include "apps/cli/messages.hpp"
@@ -290,7 +291,7 @@ SessionResult run_to_seal(Backend& backend, const ModelConfig& config, const std
   SessionResult result;
   try {
     result = run_session(backend, config, prompts, options, recorder);
-  } catch (const Error&) {
+  } catch (const std::exception&) {  // memory and threads may be refused as well
     if (recorder != nullptr && recorder->can_seal()) {
       finish(nullptr);
       recorder->seal();

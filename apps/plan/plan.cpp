@@ -138,6 +138,11 @@ std::vector<std::string> notes_of(const Question& q, const Plan& plan) {
                                 bytes_text(a.kv_allocated), bytes_text(a.kv_allocated_paged), kPageRows,
                                 paged ? "pages" : "rows"));
   }
+  if (q.request.engine_on(q.device).keeps_hidden_rows && !q.request.model.layer_windows.empty() &&
+      !plan.workload->mean().evicts) {
+    notes.emplace_back("this engine keeps the rows that windows hide as well: the memory above has them, the "
+                       "accounting of what attention can meet has not");
+  }
   if (plan.load) {
     const std::uint64_t clients = std::max<std::uint64_t>(plan.batch, 1);
     notes.push_back(fmt::format("under load: {} that send{} the next request as soon as one is answered, with lengths "

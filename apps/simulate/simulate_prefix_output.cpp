@@ -99,7 +99,9 @@ std::vector<std::string> prefix_notes(const SimulateRequest& request, const std:
     notes.emplace_back("a prefix is found with the states that layers without a cache had at its end, as if they were "
                        "kept for nothing: an engine keeps them at some places and in its memory, and finds less");
   }
-  if (!losers.empty()) notes.push_back(lost_prefixes_note(losers) + "; --evicted-prefix copy has whole ones kept beside");
+  if (!losers.empty()) {
+    notes.push_back(lost_prefixes_note(losers) + "; --evicted-prefix copy has whole ones kept beside");
+  }
   if (!copiers.empty()) {
     notes.push_back(fmt::format("{}: whole prompts are kept in the memory that sequences leave, beside what the policy "
                                 "keeps of each", join(copiers)));

@@ -332,6 +332,7 @@ void CudaBackend::step(std::span<const DecodeEntry> batch, const PassResult& res
     device_policy_ ? step_on_device(tokens, result) : step_by_rows(tokens, result);
   } catch (const OutOfDeviceMemory& refused) {
     plan_.forget();
+    forget_moves();
     throw refused_step(refused);
   }
   check_device(stream_.problem, "launching kernels");

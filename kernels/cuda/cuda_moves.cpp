@@ -16,6 +16,12 @@ void CudaBackend::move(const DeviceCache& from, const DeviceCache& to, std::uint
   for (const SlotMove& m : moves) moves_.rows.push_back({number, m.from.value, m.to.value});
 }
 
+void CudaBackend::forget_moves() {
+  moves_ = {};
+  chosen_bytes_ = 0;
+  static_cast<void>(synchronize(stream_));  // what it would say is less than that memory was refused
+}
+
 void CudaBackend::launch_moves(std::int32_t layer, std::uint64_t counted_bytes) {
   const Moves moves = std::exchange(moves_, {});
   if (moves.rows.empty()) return;

@@ -316,6 +316,7 @@ void CudaBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> 
     drop_prompt(sequence);
     throw;
   } catch (const OutOfDeviceMemory& refused) {
+    forget_moves();
     Error error = refused_prompt(refused, *active_[0]);
     drop_prompt(sequence);
     // What was made for so long a prompt.

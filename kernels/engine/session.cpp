@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <optional>
 
 #include "sim/core/counted.hpp"
@@ -29,7 +30,7 @@ class Run {
   SessionResult run() {
     try {
       run_steps();
-    } catch (const Error&) {
+    } catch (const std::exception&) {  // memory and threads may be refused as well
       if (recorder_ != nullptr) recorder_->forget_step();
       finish_rest(StopReason::kFailed);
       throw;

@@ -55,10 +55,11 @@ Estimate throughput(const Estimate& step, double tokens) {
 
 // Between two sizes that were measured, by the time a byte takes and the logarithm of the size: what a cache holds of a
 // larger set falls little by little.
-CostModel::Reading CostModel::reading(const StepTraffic& traffic, std::uint64_t batch, double fill) const {
+CostModel::Reading CostModel::reading(const StepTraffic& traffic, std::uint64_t batch, double fill,
+                                      double kv_bytes) const {
   if (working_sets_.empty()) return {linear_bandwidth_, attention_bandwidth_};
   const double weights = attention_only(shape_) ? 0 : share_ * read_weights(traffic, batch, fill).bytes;
-  const double mib = (weights + kv_share_ * static_cast<double>(traffic.bytes[Cause::kKvRead])) / (1 << 20);
+  const double mib = (weights + kv_bytes) / (1 << 20);
   const auto above = std::find_if(working_sets_.begin(), working_sets_.end(),
                                   [&](const WorkingSet& set) { return set.mib >= mib; });
   const WorkingSet& high = above == working_sets_.end() ? working_sets_.back() : *above;
@@ -207,12 +208,13 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
   const std::uint64_t passed = batch * tokens.passed;
   // One probability, f32, for each attended row and query head.
   const double probabilities = 4 * group * residency.attended_rows() * static_cast<double>(passed);
-  const Reading read = reading(traffic, passed, fill);
+  const double held = kv_share(residency.storage_heads);
+  const Reading read = reading(traffic, passed, fill, held * bytes(Cause::kKvRead));
   Parts parts;
   parts.together = together_;
   if (whole_model) {
     // A graph computes for as many sequences as it was captured for; attention reads the rows of those that are there.
-    const std::uint64_t computed = engine_.padded(batch) * tokens.passed;
+    const std::uint64_t computed = engine_.padded(batch, tokens.passed);
     const StepTraffic padded = padded_by(static_cast<double>(computed) / static_cast<double>(passed), traffic);
     add_linears(parts, padded, passed, read.linear, linear_peak_, fill);
     parts.add(CostTerm::kElementwise, Limit::kCompute, activation_seconds(padded, computed),
@@ -224,16 +226,16 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
   const double heads_there = static_cast<double>(batch) * kv_share_ * std::max(shape_.kv_heads, 1U);
   // Where each query head reads by itself, the rows that a group shares pass once if the cache holds them for all of
   // it, and as often as it has heads if it holds none: the middle, and a width that holds both.
-  double rows_read = kv_share_;
+  double rows_read = held;
   Rate reading_rows = read.attention;
   if (engine_.reads_by_query_head && group > 1) {
-    rows_read = 0.5 * (kv_share_ + share_ * group);
+    rows_read = 0.5 * (held + share_ * group);
     reading_rows.spread = std::max(reading_rows.spread, 0.8 * (group - 1) / (group + 1));
   }
-  rows_read += kv_share_ * engine_.cache_passes;
+  rows_read += held * engine_.cache_passes;
   parts.add_roofline(CostTerm::kAttention, Limit::kKv, layers, attention_start_,
                      rows_read * (bytes(Cause::kKvRead) - static_cast<double>(traffic.index_bytes)) +
-                         kv_share_ * bytes(Cause::kKvWrite) + share_ * unfused,
+                         held * bytes(Cause::kKvWrite) + share_ * unfused,
                      of_chosen_rows(reading_rows, engine_.chosen_share),
                      head_share() * traffic[KernelFamily::kAttention].value + operations_of(layers * heads_there),
                      of_chosen_rows(attention_peak_, engine_.chosen_share));
@@ -242,7 +244,7 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
   add_states(parts, traffic, false);
   // Written by attention and read by the policy.
   const double observed = residency.needs_probabilities ? 2 * probabilities : 0;
-  const double policy_bytes = kv_share_ * (bytes(Cause::kScores) + bytes(Cause::kCompaction)) + share_ * observed;
+  const double policy_bytes = held * (bytes(Cause::kScores) + bytes(Cause::kCompaction)) + share_ * observed;
   if (policy_bytes > 0 || traffic[KernelFamily::kPolicy].value > 0) {
     Rate start = kernel_start_, bandwidth = attention_bandwidth_, peak = policy_peak_;
     bandwidth.value *= engine_.policy_share;
@@ -250,13 +252,23 @@ CostModel::Parts CostModel::parts_of(const ResidencySummary& residency, const St
     parts.add_roofline(CostTerm::kPolicy, Limit::kKv, layers * engine_.policy_kernels, start, policy_bytes, bandwidth,
                        share_ * traffic[KernelFamily::kPolicy].value, peak);
   }
-  if (whole_model) add_host(parts, batch, passed, engine_.replays(batch), engine_.launch_us, beside);
+  if (whole_model) add_host(parts, batch, passed, engine_.replays(batch, tokens.passed), engine_.launch_us, beside);
   parts.least =
-      least_seconds(traffic, passed, fill, bytes(Cause::kKvRead), static_cast<double>(traffic.state_bytes));
+      least_seconds(traffic, passed, fill, held * bytes(Cause::kKvRead), static_cast<double>(traffic.state_bytes));
   return parts;
 }
 
-// Prompts are bound by arithmetic; short ones by the weights, which are read once for all of them.
+double CostModel::earlier_bytes(const ResidencySummary& residency) const {
+  if (residency.cached == 0) return 0;
+  const auto all = static_cast<double>(kv_bytes(shape_, types_.kv, residency.cached).value);
+  // Few queries choose fewer of them than there are.
+  const double chosen = double{1} * residency.computed_tokens() * shape_.index.tokens;
+  const double share = chosen > 0 ? std::min(1.0, chosen / residency.cached) : 1;
+  return kv_share(residency.storage_heads) * share * all;
+}
+
+// Prompts are bound by arithmetic; short ones by the weights, which are read once for all of them, and by the rows of
+// the tokens before them.
 CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std::uint64_t batch, double beside,
                                           double fill) const {
   const std::uint64_t tokens = batch * residency.computed_tokens();
@@ -283,18 +295,20 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
   const double unfused = engine_.fused_attention ? 0
                                                  : 4.0 * 2 * layers * shape_.heads * static_cast<double>(tokens) *
                                                        static_cast<double>(residency.prompt);
+  const double held = kv_share(residency.storage_heads);
+  const double earlier = static_cast<double>(batch) * earlier_bytes(residency);
   Rate peak{attention_share * attention_peak_.value, kPrefillSpread};
   if (chosen) peak = of_chosen_rows(peak, engine_.chosen_prompt_share);
   parts.add_roofline(CostTerm::kAttention, Limit::kKv, layers, attention_start_,
-                     kv_share_ * bytes(Cause::kKvWrite) + share_ * unfused, attention_bandwidth_, passes * operations,
-                     peak);
+                     earlier + held * bytes(Cause::kKvWrite) + share_ * unfused, attention_bandwidth_,
+                     passes * operations, peak);
   add_wide_queries(parts, tokens);
   if (chosen) add_index(parts, traffic, tokens, true);
   add_states(parts, traffic, true);
-  const double compaction = kv_share_ * bytes(Cause::kCompaction);
-  if (compaction > 0) {
-    parts.add_roofline(CostTerm::kPolicy, Limit::kKv, layers * engine_.policy_kernels, kernel_start_, compaction,
-                       {attention_bandwidth_.value, kPolicySpread}, 0, policy_peak_);
+  const double policy_bytes = held * (bytes(Cause::kScores) + bytes(Cause::kCompaction));
+  if (const double scoring = share_ * traffic[KernelFamily::kPolicy].value; policy_bytes > 0 || scoring > 0) {
+    parts.add_roofline(CostTerm::kPolicy, Limit::kKv, layers * engine_.policy_kernels, kernel_start_, policy_bytes,
+                       {attention_bandwidth_.value, kPolicySpread}, scoring, {policy_peak_.value, kPolicySpread});
   }
   const bool replayed = engine_.graphs && engine_.prompt_launch_us == 0;
   const double launch_us = engine_.prompt_launch_us > 0 ? engine_.prompt_launch_us : engine_.launch_us;
@@ -302,7 +316,7 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
   StepTraffic least = traffic;  // blocks of queries share the rows that they read, by the shorter of both ways
   Flops& attention = least.flops[static_cast<std::size_t>(KernelFamily::kAttention)];
   attention = Flops(std::min(1.0, of_heads) * attention.value);
-  parts.least = least_seconds(least, tokens, fill, 0, 0);
+  parts.least = least_seconds(least, tokens, fill, earlier, 0);
   if (draft_) {
     // The host launches what drafts while the device still computes, once it has launched the target's kernels.
     const double ahead = std::max(0.0, parts.total() - launch_seconds(replayed ? 0 : launch_us));

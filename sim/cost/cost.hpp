@@ -89,6 +89,8 @@ struct Deployment {
   [[nodiscard]] std::uint32_t devices() const { return devices_of_a_layer() * stages; }
 };
 
+// How what drafts for a target is laid out beside it, where that is a model: on the same devices, its experts likewise.
+Deployment draft_deployment(const Deployment& target);
 // Why the model cannot be spread so, or nothing.
 std::string deployment_problem(const ModelShape& shape, const Deployment& deployment);
 
@@ -229,9 +231,14 @@ class CostModel {
   struct Reading {
     Rate linear, attention;
   };
-  [[nodiscard]] Reading reading(const StepTraffic& traffic, std::uint64_t batch, double fill = 1) const;
+  // `kv_bytes`: of caches, on this device.
+  [[nodiscard]] Reading reading(const StepTraffic& traffic, std::uint64_t batch, double fill, double kv_bytes) const;
+  // What this device holds of rows of so many heads that a policy keeps apart: query heads, where each has its own.
+  [[nodiscard]] double kv_share(std::uint32_t storage_heads) const;
+  // Bytes on this device of the rows before those tokens of a prompt that are computed, which their queries read.
+  [[nodiscard]] double earlier_bytes(const ResidencySummary& residency) const;
   [[nodiscard]] double uncached(std::uint64_t tokens) const;
-  // `kv_bytes`: of caches; `state_bytes`: of layers without one.
+  // `kv_bytes`: of caches, on this device; `state_bytes`: of layers without one.
   [[nodiscard]] double least_seconds(const StepTraffic& traffic, std::uint64_t tokens, double fill, double kv_bytes,
                                      double state_bytes) const;
   [[nodiscard]] double least_of_call(double bytes) const;

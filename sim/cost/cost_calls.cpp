@@ -17,9 +17,10 @@ Estimate CostModel::layer(const ResidencySummary& residency, std::uint64_t batch
   // The head is the one product that is of no layer.
   const auto elements = static_cast<double>(head_parameters(shape_));
   Parts head;
-  const auto computed = static_cast<double>(engine_.padded(own));
+  const double kv_read = kv_share(residency.storage_heads) * static_cast<double>(traffic.bytes[Cause::kKvRead]);
+  const auto computed = static_cast<double>(engine_.padded(own, 1));
   head.add_roofline(CostTerm::kLinear, Limit::kWeights, 1, linear_start_,
-                    share_ * elements * deployment_.weights.head_bits / 8, reading(traffic, own, fill).linear,
+                    share_ * elements * deployment_.weights.head_bits / 8, reading(traffic, own, fill, kv_read).linear,
                     share_ * 2 * elements * computed, linear_peak_);
   constexpr auto kLinear = static_cast<std::size_t>(CostTerm::kLinear);
   constexpr auto kHost = static_cast<std::size_t>(CostTerm::kHost);

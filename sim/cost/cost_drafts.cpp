@@ -30,7 +30,7 @@ EngineProfile without_scheduler(EngineProfile engine) {
   return engine;
 }
 
-// Of causal attention over a prompt of so many tokens. Where an index chooses, layers are alike and of latent attention.
+// Of causal attention over so many tokens of a prompt. Where an index chooses, layers are alike, of latent attention.
 LayerCounts prompt_counts(const ModelShape& s, std::uint32_t prompt) {
   LayerCounts counts;
   for (std::uint32_t layer = 0; layer < s.layers; ++layer) {
@@ -51,13 +51,7 @@ LayerCounts prompt_counts(const ModelShape& s, std::uint32_t prompt) {
 void CostModel::set_draft(const Device& device) {
   if (!deployment_.speculation || !deployment_.speculation->draft.shape) return;
   const Draft& draft = deployment_.speculation->draft;
-  Deployment alone(types_, draft.weights.value_or(deployment_.weights));
-  if (types_.kv.by_age()) alone.types.kv = types_.kv.rows();
-  alone.tensor_parallel = deployment_.tensor_parallel;
-  if (draft.shape->experts > 0) {
-    alone.data_parallel = deployment_.data_parallel;
-    alone.expert_parallel = deployment_.expert_parallel;
-  }
+  const Deployment alone = draft_deployment(deployment_);
   const auto model = std::make_shared<CostModel>(*draft.shape, alone, device, without_scheduler(engine_));
   if (draft.of_target) {
     // Without the embedding, and without the head that is the target's.
@@ -123,7 +117,7 @@ CostModel::Parts CostModel::step_parts(const ResidencySummary& residency, const 
   if (!deployment_.speculation) return parts_of(residency, traffic, batch, fill, {}, beside);
   const Parts drafts = draft_parts(residency, batch, fill);
   // While drafts are computed the host may work ahead, as far as it does not launch them.
-  const bool launched = draft_ && !engine_.replays(batch);
+  const bool launched = draft_ && !engine_.replays(batch, 1);
   const double launching = launched ? deployment_.speculation->tokens * draft_->launch_seconds(engine_.launch_us) : 0;
   const double ahead = std::max(0.0, drafts.total() - launching);
   Parts parts = parts_of(residency, traffic, batch, fill, step_tokens(), beside + ahead);

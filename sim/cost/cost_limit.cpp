@@ -45,7 +45,7 @@ double CostModel::least_seconds(const StepTraffic& traffic, std::uint64_t tokens
                                 double state_bytes) const {
   if (!(datasheet_bandwidth_ > 0) || attention_only(shape_)) return 0;
   const ReadWeights read = read_weights(traffic, tokens, fill);
-  const double bytes = share_ * (read.bytes - read.routed) + kv_share_ * kv_bytes + share_ * state_bytes - kMostCached;
+  const double bytes = share_ * (read.bytes - read.routed) + kv_bytes + share_ * state_bytes - kMostCached;
   const double linear = traffic[KernelFamily::kLinear].value - (1 - fill) * expert_operations(tokens);
   const double computing =
       linear / datasheet_peak_ + traffic[KernelFamily::kAttention].value / datasheet_attention_peak_;

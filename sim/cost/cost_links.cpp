@@ -105,15 +105,15 @@ void CostModel::add_links(Parts& parts, std::uint64_t tokens) const {
 }
 
 // A token goes to the devices of its experts in the type that these multiply, and their outputs come back in 16 bits:
-// to each expert by itself, or to all devices where that is less. Those beyond the links are reached through a network
-// card of each device, at the same time.
+// to those that hold an expert of it, whole or a slice, or to all devices where that is less. Those beyond the links
+// are reached through a network card of each device, at the same time.
 void CostModel::set_exchange(const Device& device) {
   if (deployment_.data_parallel == 1) return;
   const double devices = deployment_.devices_of_a_layer();
   const double joined = fact_or(device, F::kLinkDevices, devices);
   const bool leaves = devices > joined && joined >= kLeastDomain;
   const double others = leaves ? devices - joined : 0, near = devices - 1 - others;
-  const double copies = std::min(1.0, shape_.experts_per_token / devices);  // to each of them
+  const double copies = std::min(1.0, double{1} * shape_.experts_per_token / deployment_.expert_parallel);  // to each
   const double pcie = fact_or(device, F::kPcieGbPerS, kUnknownPcie);
   const bool linked = device.fact(F::kLinkGbPerS) && (leaves || devices <= joined);
   const bool peers = linked || fact_or(device, F::kPeerAccess, 1) > 0;

@@ -36,6 +36,22 @@ static double share_of_heads(std::uint32_t kv_heads, std::uint32_t devices) {
   return (kv_heads + devices - 1) / devices / static_cast<double>(kv_heads);
 }
 
+double CostModel::kv_share(std::uint32_t storage_heads) const {
+  return storage_heads <= shape_.kv_heads ? kv_share_ : share_of_heads(storage_heads, deployment_.tensor_parallel);
+}
+
+Deployment draft_deployment(const Deployment& target) {
+  const Draft& draft = target.speculation->draft;
+  Deployment alone(target.types, draft.weights.value_or(target.weights));
+  if (target.types.kv.by_age()) alone.types.kv = target.types.kv.rows();
+  alone.tensor_parallel = target.tensor_parallel;
+  if (draft.shape->experts > 0) {
+    alone.data_parallel = target.data_parallel;
+    alone.expert_parallel = target.expert_parallel;
+  }
+  return alone;
+}
+
 std::string deployment_problem(const ModelShape& shape, const Deployment& deployment) {
   if (deployment.tensor_parallel == 0 || shape.heads % deployment.tensor_parallel != 0) {
     return fmt::format("{} query heads cannot be spread over {} devices", shape.heads, deployment.tensor_parallel);
@@ -77,9 +93,7 @@ std::string deployment_problem(const ModelShape& shape, const Deployment& deploy
   if (!deployment.speculation || !deployment.speculation->draft.shape) return {};
   const Draft& draft = deployment.speculation->draft;
   if (draft.shape->heads % deployment.tensor_parallel == 0) {
-    Deployment alone(deployment.types);
-    alone.tensor_parallel = deployment.tensor_parallel;
-    const std::string problem = deployment_problem(*draft.shape, alone);
+    const std::string problem = deployment_problem(*draft.shape, draft_deployment(deployment));
     return problem.empty() ? "" : fmt::format("{}, of the draft {}", problem, draft.name);
   }
   return fmt::format("{} query heads of the draft {} cannot be spread over {} devices", draft.shape->heads, draft.name,

@@ -31,6 +31,7 @@ struct EngineProfile {
   bool graphs = true;                     // launches are replayed from a graph: the host never waits between them
   // Sequences that graphs are captured for, ascending. Empty: a graph of every batch's own size.
   std::vector<std::uint32_t> graph_sizes;
+  bool graphs_of_tokens = false;          // those are tokens: several a sequence in steps that verify drafts
   bool fused_attention = true;            // the probability matrix never exists in memory
   bool reads_by_query_head = false;       // decode attention passes rows that heads share once for each of them
   bool shared_with_routed = false;        // shared experts are one more in the call of the routed ones
@@ -122,12 +123,12 @@ struct EngineProfile {
     return step_tokens > 0 ? step_tokens : std::min(prompt_chunk, most);
   }
 
-  // Whether a decode step of so many sequences is replayed from a graph.
-  [[nodiscard]] bool replays(std::uint64_t batch) const {
-    return graphs && (graph_sizes.empty() || batch <= graph_sizes.back());
+  // Whether a decode step of so many sequences, of so many tokens each, is replayed from a graph.
+  [[nodiscard]] bool replays(std::uint64_t batch, std::uint64_t tokens) const {
+    return graphs && (graph_sizes.empty() || batch * (graphs_of_tokens ? tokens : 1) <= graph_sizes.back());
   }
-  // Sequences that such a step computes for: those of the smallest graph that holds the batch, or its own.
-  [[nodiscard]] std::uint64_t padded(std::uint64_t batch) const;
+  // Tokens that such a step computes: those of the smallest graph that holds the batch, or its own.
+  [[nodiscard]] std::uint64_t padded(std::uint64_t batch, std::uint64_t tokens) const;
 };
 
 // A file of that form; strict: unknown keys and numbers that no engine has are refused with their line.

@@ -69,6 +69,7 @@ constexpr Field kFields[] = {
     {"logits_ns", &P::logits_ns, 0, 1000},
     {"top_p_ns", &P::top_p_ns, 0, 1000},
     {"launch_gap_us", &P::launch_gap_us, 0, kSecond},
+    {"graphs_of_tokens", &P::graphs_of_tokens, 0, 1},
     {"graphs_over_stages", &P::graphs_over_stages, 0, 1},
     {"overlaps_stages", &P::overlaps_stages, 0, 1},
     {"short_ends", &P::short_ends, 0, 1},

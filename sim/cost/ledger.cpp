@@ -71,7 +71,7 @@ KvBytes CostModel::allocated_for_tokens(const ResidencySummary& residency) const
 
 MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t batch) const {
   const auto sequences = static_cast<double>(of_a_group(batch));
-  const double held = kv_share_ * stage_share_;  // of all rows, on this device
+  const double share = kv_share(residency.storage_heads), held = share * stage_share_;  // of all rows, on this device
   const KvType kv = types_.kv;
   const KvBytes allocated = this->allocated(residency);
   const double rows = held * static_cast<double>(residency.peak_rows) * sequences;
@@ -97,10 +97,13 @@ MemoryLedger CostModel::ledger(const ResidencySummary& residency, std::uint64_t 
   const KvType buffer_type = kv.by_age() ? KvType(kv.rows()) : kv;
   const double row = static_cast<double>(held_bytes(shape_, buffer_type, shape_.layers).total()) / shape_.layers;
   const bool buffered = residency.evicts || kv.by_age();
+  // Pages that rows leave are free at once: where a prompt is evicted from in them, what stays is not there twice.
+  const bool in_place = engine_.paged_cache && !kv.by_age();
+  const u64 elsewhere = residency.prefill.written - hidden_rows(shape_, residency.prompt);
   const double whole =
       engine_.evicts_after_prompt
-          ? held * static_cast<double>(residency.prefill.written - hidden_rows(shape_, residency.prompt))
-          : kv_share_ * static_cast<double>(residency.layer_prompt_rows);
+          ? held * static_cast<double>(elsewhere - (in_place ? std::min(residency.prefill.resident, elsewhere) : 0))
+          : share * static_cast<double>(residency.layer_prompt_rows);
   const double compacted = buffered ? whole * row * (engine_.prompts_together ? sequences : 1) : 0;
   const double probabilities =
       sequences * share_ * std::max(shape_.heads, shape_.other.heads) * prompt * prompt * 2;

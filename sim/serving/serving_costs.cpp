@@ -123,8 +123,8 @@ ResidencySummary DeploymentCosts::summary_of(std::span<const Decoding> sequences
   return mean;
 }
 
-// Counts of the first `tokens` tokens of a prompt, without a policy's arithmetic, which prompts are not priced by: a
-// token's lie between those of the profiles around it, as those of causal attention, (tokens + 1) / 2 rows, do.
+// Counts of the first `tokens` tokens of a prompt: a token's lie between those of the profiles around it, as those of
+// causal attention, (tokens + 1) / 2 rows, do.
 LayerCounts DeploymentCosts::prompt_counts(std::uint32_t tokens) const {
   const auto above = std::lower_bound(profiles_.begin(), profiles_.end(), tokens,
                                       [](const LengthProfile& p, std::uint32_t x) { return p.mean.prompt < x; });
@@ -140,28 +140,32 @@ LayerCounts DeploymentCosts::prompt_counts(std::uint32_t tokens) const {
         count = static_cast<std::uint64_t>(std::llround(std::max(0.0, of_token * tokens)));
       },
       counts, shorter.prefill, longer.prefill);
+  counts.policy_flops = (1 - share) * tokens / shorter.prompt * shorter.prefill.policy_flops +
+                        share * tokens / longer.prompt * longer.prefill.policy_flops;
   return counts;
-}
-
-// What a part adds to the tokens before it, whose keys its queries meet.
-LayerCounts DeploymentCosts::part_counts(const PromptPart& part) const {
-  return part.from == 0 ? prompt_counts(part.to) : added_to(prompt_counts(part.from), prompt_counts(part.to));
 }
 
 // Parts of prompts pass together: weights are read and kernels start once, and what is computed is the sum of all.
 double DeploymentCosts::prompt_seconds(std::span<const PromptPart> prompts, double answers,
                                        double fill) const {
   std::uint32_t longest = 0;
-  std::uint64_t tokens = 0;
-  LayerCounts counts;
+  std::uint64_t ends = 0, computed = 0;
+  LayerCounts whole, before;
   for (const PromptPart& part : prompts) {
     longest = std::max(longest, part.to);
-    tokens += part.to - part.from;
-    counts += part_counts(part);
+    ends += part.to;
+    computed += part.to - part.from;
+    whole += prompt_counts(part.to);
+    if (part.from > 0) before += prompt_counts(part.from);
   }
+  const auto rounded_up = [&](std::uint64_t sum) {
+    return static_cast<std::uint32_t>((sum + prompts.size() - 1) / prompts.size());
+  };
   ResidencySummary mean = profiles_[profile_of(longest)].mean;
-  mean.prompt = static_cast<std::uint32_t>((tokens + prompts.size() - 1) / prompts.size());
-  mean.prefill = nearest_mean(counts, prompts.size());
+  mean.prompt = rounded_up(ends);
+  mean.prefill = nearest_mean(whole, prompts.size());
+  mean.cached = mean.prompt - rounded_up(computed);
+  mean.cached_prefill = nearest_mean(before, prompts.size());
   return reading_.prompt(cost_.prefill_of_groups(mean, prompts.size(), fill, answers));
 }
 

@@ -92,6 +92,8 @@ TEST_CASE("layouts that a model or a simulation has no room for are refused in a
   refused("simulate" + kWork + "--rate 1 --dp 2", "--tp 1 --dp 2: llama-3.1-70b has no experts that 2 groups");
   refused("plan" + kWork + "--tp auto --pp 81", "80 layers cannot be spread over 81 stages");
   refused("compare --model gpt-oss-20b --device h100-sxm --tp auto --ep 3", "cannot be 3 groups");
+  refused("plan --model qwen3-235b-a22b --device h200 --tp 8 --ep 8 --speculate 3:0.7 --draft qwen1.5-moe-a2.7b",
+          "60 experts cannot be spread over 8 groups");
   refused("plan" + kWork + "--tp 2 --pp 2 --speculate 4:0.7 --draft llama-3.1-8b",
           "--tp 2 --pp 2: what drafts beside stages takes is not predicted");
 }

@@ -43,7 +43,7 @@ TEST_CASE("a goal of further tokens holds nothing back where answers have one, a
   plan(" --model llama-3-8b --engine vllm --device h100-sxm --prompt 2k --output 2 --tpot-ms 0.001", 3);
 }
 
-TEST_CASE("a prefix cache shortens prompts and what waits for them, not steps or memory; plan and compare agree") {
+TEST_CASE("a prefix cache shortens prompts and what waits for them, not steps or memory, and plan and compare agree") {
   const std::string words = " --model llama-3-8b --engine vllm --prompt 8k --output 256 --batch 24 --under-load ";
   const json whole = plan(words + "--device h100-sxm"), rest = plan(words + "--device h100-sxm --cached-prompt 75%");
   CHECK(whole["cached_tokens"] == 0);

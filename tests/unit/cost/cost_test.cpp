@@ -170,7 +170,7 @@ TEST_CASE("the ledger counts the whole prompt of one layer while it is compacted
 TEST_CASE("an engine that evicts after the prompt holds the prompts of all layers until then") {
   const CostModel cost = on("h200", "llama-2-7b", engine("vllm"));
   const ResidencySummary r = fraction_on("llama-2-7b", {4096, 64}, 0.5);
-  CHECK(cost.ledger(r, 8).prefill_transient.value == std::uint64_t{32} * 4096 * 32 * 512);  // of one sequence
+  CHECK(cost.ledger(r, 8).prefill_transient.value == std::uint64_t{32} * 2048 * 32 * 512);  // and half stays
   const CostModel together = on("h200", "llama-2-7b", engine("huggingface"));
   ResidencySummary without = r;
   without.evicts = false;

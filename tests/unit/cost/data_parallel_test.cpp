@@ -9,11 +9,11 @@ const std::filesystem::path kCatalog = std::filesystem::path(KVROOF_SOURCE_DIR) 
 constexpr std::uint32_t kPrompt = 1024, kOutput = 64;
 
 // DeepSeek-V3 in fp8: 58 layers of 256 experts of three matrices of 7168 · 2048, of which a token takes 8.
-CostModel deepseek(std::uint32_t tensor, std::uint32_t data, const char* device = "h200") {
+CostModel deepseek(std::uint32_t tensor, std::uint32_t data, const char* device = "h200", bool whole_experts = true) {
   Deployment deployment({DType::kBF16, DType::kBF16}, parse_weight_format("fp8").value());
   deployment.tensor_parallel = tensor;
   deployment.data_parallel = data;
-  deployment.expert_parallel = tensor * data;
+  deployment.expert_parallel = whole_experts ? tensor * data : 1;
   return CostModel(find_model_shape("deepseek-v3", kCatalog), deployment, find_device(device, kCatalog),
                    find_engine_profile("sglang", kCatalog));
 }
@@ -93,6 +93,15 @@ TEST_CASE("tokens go to their experts and back within 40 % of the time that Deep
     const CostModel cost = deepseek(1, r.devices, r.device);
     CHECK(1e6 * term(cost, r.devices * r.tokens, CostTerm::kLinks) / 58 == Approx(r.us).epsilon(0.40));
   }
+}
+
+TEST_CASE("a token goes to every device that has a slice of its experts: to all of them where none are whole") {
+  const auto of_tokens = [](bool whole) {
+    const CostModel cost = deepseek(1, 32, "h200", whole);
+    return term(cost, 32 * 512, CostTerm::kLinks) - term(cost, 32 * 256, CostTerm::kLinks);
+  };
+  // Of 32 devices a token's eight experts are on eight, or in slices on all.
+  CHECK(of_tokens(false) == Approx(4 * of_tokens(true)).epsilon(1e-6));
 }
 
 TEST_CASE("a model without experts has nothing that groups with sequences of their own could share") {

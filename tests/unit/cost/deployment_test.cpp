@@ -264,6 +264,20 @@ TEST_CASE("a batch beyond the largest graph is launched kernel by kernel") {
   CHECK(step(3) == Approx(32 * 10 * 1e-3 + 25e-6));
 }
 
+TEST_CASE("graphs hold so many sequences, or in vLLM so many tokens of steps that verify drafts") {
+  EngineProfile engine = find_engine_profile("graphs", kCatalog);
+  engine.graph_sizes = {8, 16};
+  CHECK(engine.padded(3, 4) == 8 * 4);
+  CHECK(engine.replays(16, 4));
+  engine.graphs_of_tokens = true;
+  CHECK(engine.padded(3, 4) == 16);
+  CHECK(engine.replays(4, 4));
+  CHECK_FALSE(engine.replays(5, 4));
+  CHECK(engine.padded(5, 4) == 20);
+  CHECK(find_engine_profile("vllm", kCatalog).graphs_of_tokens);
+  CHECK_FALSE(find_engine_profile("vllm@0.7.0", kCatalog).graphs_of_tokens);
+}
+
 TEST_CASE("sizes of graphs are read as a list with ranges, ascending, or refused with their line") {
   const auto sizes = [](const std::string& list) {
     return engine_from_yaml("name: mine\nabout: mine\ngraph_sizes: " + list + "\n").value().graph_sizes;

@@ -50,4 +50,41 @@ TEST_CASE("the width of a policy's kernels is told apart, in a step, in its rate
   CHECK(scaled(p.step, 7).unmeasured == p.step.unmeasured);
 }
 
+TEST_CASE("rows of each query head are spread over devices until each has one head, whatever KV heads there are") {
+  const auto over = [](std::uint32_t devices) {
+    Deployment deployment{TrafficTypes{}};
+    deployment.tensor_parallel = devices;
+    return CostModel(find_model_shape("llama-3-8b", kCatalog), deployment, find_device("h100-sxm", kCatalog),
+                     find_engine_profile("graphs", kCatalog));
+  };
+  const ModelShape shape = over(1).shape();
+  const ResidencySummary apart = summarise(synthetic::fraction({2048, 1}, 0.5, shape.layers, shape.heads));
+  const auto kv = [&](std::uint32_t devices) { return over(devices).ledger(apart, 8).kv_allocated.value; };
+  const auto reading = [&](std::uint32_t devices) { return over(devices).predict(apart, 256).terms[1].value; };
+  CHECK(kv(16) * 16 == kv(1));
+  CHECK(kv(32) * 32 == kv(1));
+  CHECK(reading(16) < 0.7 * reading(8));
+}
+
+TEST_CASE("what a policy computes of a prompt takes its time, as in a step") {
+  const CostModel cost = on("h100-sxm", "llama-3-8b");
+  ResidencySummary r = half_of(cost);
+  const Estimate silent = cost.prefill(r, 1);
+  r.prefill.policy_flops.noise = 4e12;  // beside which the rows that are packed are few
+  const Estimate scored = cost.prefill(r, 1);
+  const double fp32 = find_device("h100-sxm", kCatalog).value(DeviceField::kPeakFp32Tflops) * 1e12;
+  CHECK(scored.value - silent.value > 0.9 * 4e12 / fp32);
+  CHECK(scored.value - silent.value < 2 * 4e12 / fp32);
+  CHECK(scored.unmeasured > silent.unmeasured);
+}
+
+TEST_CASE("a prompt that is evicted from in pages takes no more memory than one that stays whole") {
+  const CostModel paged(find_model_shape("llama-3-8b", kCatalog), Deployment(TrafficTypes{}),
+                        find_device("h100-sxm", kCatalog), find_engine_profile("vllm", kCatalog));
+  const MemoryLedger half = paged.ledger(half_of(paged), 1);
+  const MemoryLedger whole = paged.ledger(full_attention_summary(paged.shape(), 2048, 1), 1);
+  CHECK(half.prefill_transient.value == 1024ULL * 131072);  // beside the other half, which stays
+  CHECK(half.total() <= whole.total());
+}
+
 }  // namespace kvroof

@@ -70,6 +70,20 @@ TEST_CASE("of a prompt that a prefix cache has a part of, the other tokens are c
   CHECK(cost.ledger(r, 4).total() == ledger.total());
 }
 
+TEST_CASE("the only token of a prompt that no cache has reads the rows of all others, as a decode step does") {
+  const CostModel cost(model("llama-2-7b"), kF16, device("h100-sxm"), graphs());
+  ResidencySummary r = full_on("llama-2-7b", {16384, 1});
+  r.cached = 16383;
+  r.cached_prefill = full_on("llama-2-7b", {16383, 1}).prefill;
+  const double rows = cost.prefill(r, 1).value - cost.prefill(full_on("llama-2-7b", {1, 1}), 1).value;
+  const double of_step =
+      cost.step(full_on("llama-2-7b", {16383, 1}), 1).value - cost.step(full_on("llama-2-7b", {1, 1}), 1).value;
+  CHECK(rows == Approx(of_step).epsilon(0.05));
+  // 8.6 GB, which even the datasheet's bandwidth takes 2.5 ms for.
+  CHECK(rows > 16383 * 524288.0 / 3350e9);
+  CHECK(cost.prefill(r, 1).limit > 16383 * 524288.0 / 3350e9);
+}
+
 TEST_CASE("where reading and arithmetic take as long neither hides the other, and far from there the larger counts") {
   const CostModel cost(model("llama-2-7b"), kF16, device("h100-sxm"), graphs());
   const double start = 3.6e-6, n = 8192, reading = 2 * n * n / (0.85 * 3350e9);

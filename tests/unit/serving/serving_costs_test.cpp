@@ -143,6 +143,18 @@ TEST_CASE("parts of prompts in one step take what the tokens of all take togethe
   CHECK(served.prompts({{0, 1500}, {1500, 3000}}) == Approx(served.prompts({{0, 3000}})).epsilon(0.005));
 }
 
+TEST_CASE("a part of a prompt has the draft's keys of all tokens before it, as it has the target's") {
+  Deployment drafted{TrafficTypes{}};
+  drafted.speculation = Speculation{3, 0.5, model_draft(find_model_shape("llama-3.2-1b", kCatalog), "llama-3.2-1b")};
+  const CostModel cost(llama(), drafted, find_device("h100-sxm", kCatalog), find_engine_profile("kvroof", kCatalog));
+  const std::vector<LengthProfile> profiles = {profile_of(16, 2), profile_of(16384, 2), profile_of(32768, 2)};
+  const DeploymentCosts costs(cost, profiles, {});
+  const auto seconds = [&](std::vector<PromptPart> parts) { return costs.step_seconds({}, parts); };
+  const double whole = seconds({{0, 32768}});
+  CHECK(whole == Approx(cost.prefill(profiles[2].mean, 1).value));
+  CHECK(seconds({{0, 16384}, {16384, 32768}}) == Approx(whole).epsilon(0.005));
+}
+
 // SGLang's host takes longer over a short prompt than the device does: nothing that is gained there is gained twice.
 TEST_CASE("a step of many short prompts computes no faster than the device can, under any engine") {
   const Device device = find_device("h100-sxm", kCatalog);

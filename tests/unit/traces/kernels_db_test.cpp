@@ -244,3 +244,55 @@ TEST_CASE("A repair keeps the records that reached the file before the recorder 
   CHECK(KernelReader::open(path).counts().kernels == kTransaction);
   CHECK(query(path / "kernels.sqlite", "SELECT value FROM StringIds") == "early\n");
 }
+
+TEST_CASE("A recorder that was killed between its last records and the seal lost neither them nor times of steps") {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "run.kvt";
+  const TraceManifest m = small_manifest();
+  TraceWriter writer(path, m, 512);
+  ProfileSink& profile = writer.profile();
+  for (std::uint32_t step = 0; step < kSmallSteps; ++step) small_step(writer, m, step);
+  add_small_profile(profile);
+  for (const TraceSequence& sequence : m.sequences) writer.set_stop_reason(sequence.id, "length");
+  writer.set_linear("own");
+  writer.seal();
+  fs::remove(path / "seal.json");
+  SECTION("after the database had its name") {}
+  SECTION("before it had its name") { fs::rename(path / "kernels.sqlite", path / "kernels.sqlite.part"); }
+  CHECK(repair_trace(path).intact);
+  CHECK(KernelReader::open(path).counts().kernels == 4);
+  const TraceReader trace = TraceReader::open(path);
+  CHECK(trace.steps().size() == kSmallSteps);
+  CHECK(trace.steps()[2].start_ns == 1020);
+  // What the manifest says of the end of the run is believed.
+  CHECK(trace.manifest().linear == "own");
+  CHECK(trace.manifest().host == m.host);
+  CHECK_FALSE(fs::exists(path / "lost" / "manifest.json"));
+}
+
+TEST_CASE("A trace whose records are still written is not repaired, and none of them is touched") {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "run.kvt";
+  const TraceManifest m = small_manifest();
+  TraceWriter writer(path, m, 1);
+  ProfileSink& profile = writer.profile();
+  small_step(writer, m, 0);
+  small_step(writer, m, 1);
+  add_small_profile(profile);
+  CHECK_THROWS_WITH(repair_trace(path), Catch::Contains("a program still writes it"));
+  CHECK(fs::exists(path / "kernels.sqlite.part"));
+  for (std::uint32_t step = 2; step < kSmallSteps; ++step) small_step(writer, m, step);
+  writer.seal();
+  CHECK(inspect_trace(path, true).intact);
+  CHECK(KernelReader::open(path).counts().kernels == 4);
+}
+
+TEST_CASE("Staged records that cannot be read are set aside by a repair, not deleted") {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "run.kvt";
+  write_small_trace(path);
+  fs::remove(path / "seal.json");
+  write_file(path / "kernels.sqlite.part", "no database");
+  CHECK(repair_trace(path).intact);
+  CHECK(slurp(path / "lost" / "kernels.sqlite.part") == "no database");
+}
