@@ -86,8 +86,11 @@ void require_ended(const fs::path& trace) {
 bool recover_kernels(const fs::path& trace, bool sealed) {
   const fs::path path = trace / kKernelsFile, part = staged_kernels_db(path);
   std::error_code error;
-  const bool named = !sealed && !fs::exists(part, error) && fs::exists(path, error);
-  if (named) fs::rename(path, part, error);
+  const bool named = !sealed && !fs::exists(part, error) && fs::exists(path, error) && !refuses_locks(path);
+  if (named) {
+    set_aside(trace, part.string() + "-journal");  // of another file, which would be rolled back into this one
+    fs::rename(path, part, error);
+  }
   if (recover_staged_kernels_db(path)) return true;
   if (named) fs::rename(part, path, error);
   return false;
@@ -107,10 +110,12 @@ std::vector<StepRecord> with_times(std::span<const StepRecord> steps, const fs::
 void restore_kernels(const fs::path& trace, std::span<const StepRecord> steps, bool sealed) {
   const fs::path path = trace / kKernelsFile, part = staged_kernels_db(path);
   const bool recovered = recover_kernels(trace, sealed);
+  // Those of a database that a seal disowns are not believed.
+  const bool believed = recovered || !sealed;
+  const auto timed = believed ? with_times(steps, recovered ? part : path) : std::vector(steps.begin(), steps.end());
   set_aside(trace, path);
   if (recovered) {
     try {
-      const std::vector<StepRecord> timed = with_times(steps, part);
       KernelDatabase(path, KernelDatabase::From::kStaged).complete(timed);
       return;
     } catch (const Error&) {
@@ -118,7 +123,7 @@ void restore_kernels(const fs::path& trace, std::span<const StepRecord> steps, b
   }
   set_aside(trace, part);
   set_aside(trace, part.string() + "-journal");
-  write_kernels_db(path, steps);
+  write_kernels_db(path, timed);
 }
 
 // manifest.json wherever it tells of the same run as the manifest that the segments vouch for: it may say more about

@@ -71,16 +71,21 @@ std::string batch_text(const Goals& goals) {
   return goals.batch ? fmt::format("with a batch of {}", *goals.batch) : "at the largest batch that fits";
 }
 
-// With what a prefix cache has where the policy leaves it that.
-std::string lengths_text(const WorkloadRequest& request) {
-  return lengths_text(request, cached_tokens(request.cached_share, request.prompt));
+std::vector<const Workload*> workloads_of(const std::vector<Contender>& ranked) {
+  std::vector<const Workload*> workloads;
+  for (const Contender& c : ranked) workloads.push_back(c.workload);
+  return workloads;
+}
+
+std::string lengths_text(const Ranking& r) {
+  return lengths_text(r.request, most_cached(workloads_of(r.ranked)));
 }
 
 // Which is first, and by how much.
 std::string first_text(const Ranking& r) {
   const auto& [request, by, goals, ranked, front] = r;
   const Contender& best = ranked.front();
-  std::string text = fmt::format("{}, {}, each device {}{}: ", request.model.name, lengths_text(request),
+  std::string text = fmt::format("{}, {}, each device {}{}: ", request.model.name, lengths_text(r),
                                  batch_text(goals), goals_text(goals));
   if (best.batch == 0) return text + (goals.batch ? "none of them." : "none of them holds even one sequence.");
   const auto named = [&](const Contender& c) {
@@ -134,10 +139,9 @@ std::string answer_text(const Ranking& r) {
 std::vector<std::string> compare_notes(const Ranking& r) {
   const std::vector<Contender>& ranked = r.ranked;
   std::vector<const Device*> devices;
-  std::vector<const Workload*> workloads;
-  for (const Contender& c : ranked) devices.push_back(c.device), workloads.push_back(c.workload);
+  for (const Contender& c : ranked) devices.push_back(c.device);
   std::vector<std::string> notes = workload_notes(r.request, devices);
-  for (std::string& note : cached_prompt_notes(r.request, workloads)) notes.push_back(std::move(note));
+  for (std::string& note : cached_prompt_notes(r.request, workloads_of(ranked))) notes.push_back(std::move(note));
   for (std::string& note : one_token_notes(r.request)) notes.push_back(std::move(note));
   for (std::string& note : goal_notes(r.goals)) notes.push_back(std::move(note));
   std::vector<NamedFactors> factors;
@@ -250,7 +254,7 @@ std::string compare_table(const Ranking& r) {
 }
 
 std::string compare_svg(const Ranking& r) {
-  LineChart chart{fmt::format("{}, {}{}", r.request.model.name, lengths_text(r.request), goals_text(r.goals)),
+  LineChart chart{fmt::format("{}, {}{}", r.request.model.name, lengths_text(r), goals_text(r.goals)),
                   {kAcross, true, false, LogTicks::kDecimal},
                   {kUpwards, true, false, LogTicks::kDecimal},
                   {}};

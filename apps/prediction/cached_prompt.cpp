@@ -23,7 +23,8 @@ void set_cached_prompt(const Arguments& arguments, WorkloadRequest& request) {
 }
 
 std::uint32_t cached_tokens(double share, std::uint32_t prompt) {
-  return std::min(static_cast<std::uint32_t>(share * prompt), prompt - 1);
+  constexpr double kRounding = 1e-9;  // 0.29 of 100 tokens are 29
+  return std::min(static_cast<std::uint32_t>(share * prompt + kRounding), prompt - 1);
 }
 
 bool finds_prefixes(const PolicySpec& policy, const ResidencySummary& sequence) {
@@ -50,12 +51,19 @@ std::vector<std::string> cached_prompt_notes(double share, const std::vector<std
   return notes;
 }
 
+std::uint32_t most_cached(const std::vector<const Workload*>& workloads) {
+  std::uint32_t most = 0;
+  for (const Workload* workload : workloads) most = std::max(most, workload->mean().cached);
+  return most;
+}
+
 std::vector<std::string> cached_prompt_notes(const WorkloadRequest& request,
                                              const std::vector<const Workload*>& workloads) {
   std::vector<std::string> evicting;
   for (const Workload* workload : workloads) {
     if (!finds_prefixes(workload->policy(), workload->mean())) add_new(evicting, workload->policy().name);
   }
+  if (request.cached_share > 0 && most_cached(workloads) == 0) return {lost_prefixes_note(evicting)};
   return cached_prompt_notes(request.cached_share, evicting);
 }
 

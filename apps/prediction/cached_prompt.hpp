@@ -25,6 +25,8 @@ std::string lengths_text(const WorkloadRequest& request, std::uint32_t cached);
 // What is said of prompts of which a cache has so large a share, and of policies that evict from them so that it has
 // nothing; nothing where there is no share.
 std::vector<std::string> cached_prompt_notes(double share, const std::vector<std::string>& evicting);
+// Tokens of a prompt that a cache has under the policy that leaves it most.
+std::uint32_t most_cached(const std::vector<const Workload*>& workloads);
 // Of the share of a request, under those policies.
 std::vector<std::string> cached_prompt_notes(const WorkloadRequest& request,
                                              const std::vector<const Workload*>& workloads);

@@ -161,10 +161,10 @@ class CudaBackend final : public Backend {
   void finish_row(Sequence& sequence, LayerId layer, TokenPos position, const DeviceRows& rows,
                   DeviceCache* prompt_buffer);
   void move(const DeviceCache& from, const DeviceCache& to, std::uint32_t head, std::span<const SlotMove> moves);
-  // Within a layer's cache; [storage heads].
   // Of a pass that was refused memory: the caches that these name may go before another pass, and what is on its way to
   // the host arrives first.
   void forget_moves();
+  // Within a layer's cache; [storage heads].
   void move_in_order(const LayerState& state, LayerId layer, std::span<std::span<const SlotMove>> moves_of_heads);
   // `layer` -1: of all of them. Each move counts as so many bytes read and written.
   void launch_moves(std::int32_t layer, std::uint64_t counted_bytes);

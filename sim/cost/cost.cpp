@@ -264,7 +264,7 @@ double CostModel::earlier_bytes(const ResidencySummary& residency) const {
   // Few queries choose fewer of them than there are.
   const double chosen = double{1} * residency.computed_tokens() * shape_.index.tokens;
   const double share = chosen > 0 ? std::min(1.0, chosen / residency.cached) : 1;
-  return kv_share(residency.storage_heads) * share * all;
+  return kv_share_ * share * all;
 }
 
 // Prompts are bound by arithmetic; short ones by the weights, which are read once for all of them, and by the rows of
@@ -305,9 +305,10 @@ CostModel::Parts CostModel::prefill_parts(const ResidencySummary& residency, std
   add_wide_queries(parts, tokens);
   if (chosen) add_index(parts, traffic, tokens, true);
   add_states(parts, traffic, true);
-  const double policy_bytes = held * (bytes(Cause::kScores) + bytes(Cause::kCompaction));
-  if (const double scoring = share_ * traffic[KernelFamily::kPolicy].value; policy_bytes > 0 || scoring > 0) {
-    parts.add_roofline(CostTerm::kPolicy, Limit::kKv, layers * engine_.policy_kernels, kernel_start_, policy_bytes,
+  // Scores are summed up on the chip while the queries of a prompt pass.
+  const double compaction = held * bytes(Cause::kCompaction);
+  if (const double scoring = share_ * traffic[KernelFamily::kPolicy].value; compaction > 0 || scoring > 0) {
+    parts.add_roofline(CostTerm::kPolicy, Limit::kKv, layers * engine_.policy_kernels, kernel_start_, compaction,
                        {attention_bandwidth_.value, kPolicySpread}, scoring, {policy_peak_.value, kPolicySpread});
   }
   const bool replayed = engine_.graphs && engine_.prompt_launch_us == 0;

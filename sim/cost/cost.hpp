@@ -235,7 +235,8 @@ class CostModel {
   [[nodiscard]] Reading reading(const StepTraffic& traffic, std::uint64_t batch, double fill, double kv_bytes) const;
   // What this device holds of rows of so many heads that a policy keeps apart: query heads, where each has its own.
   [[nodiscard]] double kv_share(std::uint32_t storage_heads) const;
-  // Bytes on this device of the rows before those tokens of a prompt that are computed, which their queries read.
+  // Bytes on this device, in KV heads, of the rows before those tokens of a prompt that are computed: their queries
+  // read these.
   [[nodiscard]] double earlier_bytes(const ResidencySummary& residency) const;
   [[nodiscard]] double uncached(std::uint64_t tokens) const;
   // `kv_bytes`: of caches, on this device; `state_bytes`: of layers without one.

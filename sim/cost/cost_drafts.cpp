@@ -117,7 +117,8 @@ CostModel::Parts CostModel::step_parts(const ResidencySummary& residency, const 
   if (!deployment_.speculation) return parts_of(residency, traffic, batch, fill, {}, beside);
   const Parts drafts = draft_parts(residency, batch, fill);
   // While drafts are computed the host may work ahead, as far as it does not launch them.
-  const bool launched = draft_ && !engine_.replays(batch, 1);
+  const std::uint64_t passed = deployment_.speculation->draft.of_target ? step_tokens().passed : 1;
+  const bool launched = draft_ && !engine_.replays(batch, passed);
   const double launching = launched ? deployment_.speculation->tokens * draft_->launch_seconds(engine_.launch_us) : 0;
   const double ahead = std::max(0.0, drafts.total() - launching);
   Parts parts = parts_of(residency, traffic, batch, fill, step_tokens(), beside + ahead);

@@ -91,7 +91,9 @@ void set_full_ages(LayerCounts& c, u64 heads, u64 tokens, u64 held, u64 before) 
 
 LayerCounts added_to(const LayerCounts& before, LayerCounts all) {
   for_each_count([](std::uint64_t& x, std::uint64_t y) { x -= std::min(x, y); }, all, before);
-  all.policy_flops += -1.0 * before.policy_flops;
+  for (double PolicyFlops::* of : {&PolicyFlops::scoring, &PolicyFlops::noise, &PolicyFlops::selection}) {
+    all.policy_flops.*of = std::max(0.0, all.policy_flops.*of - before.policy_flops.*of);
+  }
   return all;
 }
 

@@ -67,8 +67,8 @@ TEST_CASE("A mistyped option is answered with the nearest one, and abbreviations
 }
 
 TEST_CASE("An option of other commands is answered with those that have it") {
-  check_refused("plan --cached-prompt 0.5", 2,
-                "unknown option '--cached-prompt' of `kvroof plan`; `kvroof simulate` has it");
+  check_refused("plan --shared-prefix 1k", 2,
+                "unknown option '--shared-prefix' of `kvroof plan`; `kvroof simulate` has it");
   const Ran ran = run_program("replay none.kvt --engine vllm");
   CHECK(ran.code == 2);
   for (const char* verb : {"`kvroof plan`", "`kvroof compare`", "`kvroof simulate`"}) {
