@@ -270,6 +270,17 @@ TEST_CASE("A recorder that was killed between its last records and the seal lost
   CHECK_FALSE(fs::exists(path / "lost" / "manifest.json"));
 }
 
+TEST_CASE("A repair of a trace without a seal keeps the clock times of its steps, also without a profiler's records") {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "run.kvt";
+  write_small_trace(path);
+  const auto started = TraceReader::open(path).steps()[2].start_ns;
+  REQUIRE(started != 0);
+  fs::remove(path / "seal.json");
+  CHECK(repair_trace(path).intact);
+  CHECK(TraceReader::open(path).steps()[2].start_ns == started);
+}
+
 TEST_CASE("A trace whose records are still written is not repaired, and none of them is touched") {
   const TemporaryFolder folder;
   const fs::path path = folder.path() / "run.kvt";
