@@ -42,19 +42,21 @@ std::string lost_prefixes_note(const std::vector<std::string>& evicting) {
       join(evicting));
 }
 
-std::vector<std::string> cached_prompt_notes(double share, const std::vector<std::string>& evicting) {
-  if (!(share > 0)) return {};
-  std::vector<std::string> notes = {
-      fmt::format("{:.0f} % of the prompts is in a prefix cache and not computed; each sequence still counts its own "
-                  "copy of it in memory", 100 * share)};
-  if (!evicting.empty()) notes.push_back(lost_prefixes_note(evicting));
-  return notes;
-}
-
 std::uint32_t most_cached(const std::vector<const Workload*>& workloads) {
   std::uint32_t most = 0;
   for (const Workload* workload : workloads) most = std::max(most, workload->mean().cached);
   return most;
+}
+
+std::vector<std::string> cached_prompt_notes(double share, bool found, const std::vector<std::string>& evicting) {
+  if (!(share > 0)) return {};
+  std::vector<std::string> notes;
+  if (found) {
+    notes.push_back(fmt::format("{:.0f} % of the prompts is in a prefix cache and not computed; each sequence still "
+                                "counts its own copy of it in memory", 100 * share));
+  }
+  if (!evicting.empty()) notes.push_back(lost_prefixes_note(evicting));
+  return notes;
 }
 
 std::vector<std::string> cached_prompt_notes(const WorkloadRequest& request,
@@ -63,8 +65,7 @@ std::vector<std::string> cached_prompt_notes(const WorkloadRequest& request,
   for (const Workload* workload : workloads) {
     if (!finds_prefixes(workload->policy(), workload->mean())) add_new(evicting, workload->policy().name);
   }
-  if (request.cached_share > 0 && most_cached(workloads) == 0) return {lost_prefixes_note(evicting)};
-  return cached_prompt_notes(request.cached_share, evicting);
+  return cached_prompt_notes(request.cached_share, most_cached(workloads) > 0, evicting);
 }
 
 }  // namespace kvroof

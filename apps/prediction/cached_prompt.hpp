@@ -22,15 +22,16 @@ bool finds_prefixes(const PolicySpec& policy, const ResidencySummary& sequence);
 
 // Lengths of a request as answers state them: 4096 (3686 of them cached) + 1024 tokens a sequence.
 std::string lengths_text(const WorkloadRequest& request, std::uint32_t cached);
-// What is said of prompts of which a cache has so large a share, and of policies that evict from them so that it has
-// nothing; nothing where there is no share.
-std::vector<std::string> cached_prompt_notes(double share, const std::vector<std::string>& evicting);
 // Tokens of a prompt that a cache has under the policy that leaves it most.
 std::uint32_t most_cached(const std::vector<const Workload*>& workloads);
-// Of the share of a request, under those policies.
+
+// What is said of policies that evict from prompts, so that a cache has nothing of these.
+std::string lost_prefixes_note(const std::vector<std::string>& evicting);
+// The same, and before it what is said of prompts of which a cache has so large a share under any other policy, if
+// there is one (`found`); nothing where there is no share.
+std::vector<std::string> cached_prompt_notes(double share, bool found, const std::vector<std::string>& evicting);
+// Of a request, under those policies.
 std::vector<std::string> cached_prompt_notes(const WorkloadRequest& request,
                                              const std::vector<const Workload*>& workloads);
-// Of such policies.
-std::string lost_prefixes_note(const std::vector<std::string>& evicting);
 
 }  // namespace kvroof

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "apps/cli/wide_rows.hpp"
@@ -84,7 +85,8 @@ std::vector<std::string> prefix_notes(const SimulateRequest& request, const std:
   }
   if (!request.prefix_cache) {
     if (!(share > 0)) return {computed_whole(request)};
-    return cached_prompt_notes(request.cached_share, losers);
+    const bool found = std::ranges::any_of(rows, &SimulatedRow::shares_prefixes);
+    return cached_prompt_notes(request.cached_share, found, losers);
   }
   const PrefixCacheRequest& cache = *request.prefix_cache;
   std::vector<std::string> notes = {

@@ -193,15 +193,22 @@ TEST_CASE("A counter of a launch is read with its operator, and those of a trace
   CHECK(seen() == "2: 7.5 layer -1 \"\" 0\n2: 2.5 layer -1 \"\" 0\n3: 1 layer -1 \"\" 0\n");
 }
 
-TEST_CASE("Steps and a profiler's records are sealed together") {
-  const TemporaryFolder folder;
-  const fs::path path = folder.path() / "run.kvt";
+// A whole run of the CUDA back end under a profiler.
+static void write_profiled_trace(const fs::path& path) {
   const TraceManifest m = small_manifest();
   TraceWriter writer(path, m, 512);
   ProfileSink& profile = writer.profile();
   for (std::uint32_t step = 0; step < kSmallSteps; ++step) small_step(writer, m, step);
   add_small_profile(profile);
+  for (const TraceSequence& sequence : m.sequences) writer.set_stop_reason(sequence.id, "length");
+  writer.set_linear("own");
   writer.seal();
+}
+
+TEST_CASE("Steps and a profiler's records are sealed together") {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "run.kvt";
+  write_profiled_trace(path);
   CHECK(inspect_trace(path, true).intact);
   CHECK(TraceReader::open(path).steps().size() == kSmallSteps);
   CHECK(TraceReader::open(path).steps()[2].start_ns == 1020);
@@ -248,14 +255,7 @@ TEST_CASE("A repair keeps the records that reached the file before the recorder 
 TEST_CASE("A recorder that was killed between its last records and the seal lost neither them nor times of steps") {
   const TemporaryFolder folder;
   const fs::path path = folder.path() / "run.kvt";
-  const TraceManifest m = small_manifest();
-  TraceWriter writer(path, m, 512);
-  ProfileSink& profile = writer.profile();
-  for (std::uint32_t step = 0; step < kSmallSteps; ++step) small_step(writer, m, step);
-  add_small_profile(profile);
-  for (const TraceSequence& sequence : m.sequences) writer.set_stop_reason(sequence.id, "length");
-  writer.set_linear("own");
-  writer.seal();
+  write_profiled_trace(path);
   fs::remove(path / "seal.json");
   SECTION("after the database had its name") {}
   SECTION("before it had its name") { fs::rename(path / "kernels.sqlite", path / "kernels.sqlite.part"); }
@@ -266,7 +266,7 @@ TEST_CASE("A recorder that was killed between its last records and the seal lost
   CHECK(trace.steps()[2].start_ns == 1020);
   // What the manifest says of the end of the run is believed.
   CHECK(trace.manifest().linear == "own");
-  CHECK(trace.manifest().host == m.host);
+  CHECK(trace.manifest().host == small_manifest().host);
   CHECK_FALSE(fs::exists(path / "lost" / "manifest.json"));
 }
 
