@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <optional>
 
-#include "sim/cost/cost.hpp"
+#include "sim/cost/linear_costs.hpp"
 
 namespace kvroof {
 namespace {

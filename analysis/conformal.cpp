@@ -269,12 +269,16 @@ Prediction with_factors(Prediction p, const IntervalFactors& f) {
 
 Estimate largest_batch_estimate(const CostModel& cost, const ResidencySummary& residency,
                                 const IntervalFactors& memory) {
-  const Estimate needed = with_factors(cost.ledger(residency, 1).needed(), memory);
+  const Estimate needed = with_factors(cost.memory().ledger(residency, 1).needed(), memory);
   const auto at = [&](double bytes) {
-    return static_cast<double>(cost.largest_batch(residency, bytes / needed.value));
+    return static_cast<double>(cost.memory().largest_batch(residency, bytes / needed.value));
   };
-  return {static_cast<double>(cost.largest_batch(residency)), at(needed.high80), at(needed.low80), at(needed.high95),
-          at(needed.low95), CostTerm::kMemory};
+  return {.value = static_cast<double>(cost.memory().largest_batch(residency)),
+          .low80 = at(needed.high80),
+          .high80 = at(needed.low80),
+          .low95 = at(needed.high95),
+          .high95 = at(needed.low95),
+          .dominated_by = CostTerm::kMemory};
 }
 
 }  // namespace kvroof

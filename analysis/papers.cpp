@@ -51,7 +51,7 @@ class PaperPricing {
     Priced p;
     p.sequences = static_cast<double>(sequences_of(row));
     p.prediction = cost.predict(residency, sequences_of(row));
-    p.ledger = cost.ledger(residency, sequences_of(row));
+    p.ledger = cost.memory().ledger(residency, sequences_of(row));
     p.cache_seconds =
         static_cast<double>(p.prediction.traffic.bytes[Cause::kKvRead]) / device.bandwidth().value;
     return p;

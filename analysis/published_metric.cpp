@@ -132,7 +132,7 @@ Result<Estimate> predict_rate(const PublishedRow& row, const PublishedSetting& s
 Result<Estimate> predict_memory(const PublishedRow& row, const PublishedSetting& s) {
   if (!s.batch) return failure("the batch is not stated");
   const Server server = server_of(s);
-  const MemoryLedger ledger = server.cost().ledger(server.residency(), *s.batch);
+  const MemoryLedger ledger = server.cost().memory().ledger(server.residency(), *s.batch);
   if (row.metric == "fits_in_memory") {
     const double fits = ledger.fits() ? 1 : 0;
     return Estimate{fits, fits, fits, fits, fits, CostTerm::kMemory};

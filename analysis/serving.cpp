@@ -214,7 +214,7 @@ std::optional<Estimate> Server::saturated() const {
 }
 
 Estimate Server::step_of(double running, double beside) const {
-  return cost_.step(mean_, static_cast<std::uint64_t>(in_a_pass(running)), beside);
+  return cost_.step(mean_, cost_.deployment().pass_of(static_cast<std::uint64_t>(in_a_pass(running)), beside));
 }
 
 double Server::in_a_pass(double running) const {
@@ -224,8 +224,8 @@ double Server::in_a_pass(double running) const {
 
 // Answers whose ages differ are half written on average, where memory comes as they grow.
 std::uint64_t Server::most_at_once() const {
-  if (!cost_.engine().admits_by_prompt || waves()) return cost_.largest_batch(mean_);
-  return cost_.largest_batch(half_written_);
+  if (!cost_.engine().admits_by_prompt || waves()) return cost_.memory().largest_batch(mean_);
+  return cost_.memory().largest_batch(half_written_);
 }
 
 double Server::steps_of_a_prompt() const { return lengths_.input / cost_.engine().step_room(kChunk); }
@@ -255,7 +255,7 @@ Estimate Server::prompts(double count, double answers) const {
     const double passed = std::min(fullest, chunk), least = std::floor(passed), more = passed - least;
     const auto pass = [&](double own) {
       const double fill = together * passed / fullest / (own * groups);
-      return cost_.prefill_of_groups(mean_, static_cast<std::uint64_t>(own), fill, answers);
+      return cost_.prefill(mean_, Pass{static_cast<std::uint64_t>(own), fill, answers});
     };
     const Estimate one = more > 0 ? sum(scaled(pass(least), 1 - more), scaled(pass(least + 1), more)) : pass(least);
     return scaled(one, fullest / passed);

@@ -33,7 +33,7 @@ class Server {
 
   [[nodiscard]] const CostModel& cost() const { return cost_; }
   [[nodiscard]] const ResidencySummary& residency() const { return mean_; }
-  [[nodiscard]] bool fits() const { return cost_.largest_batch(mean_) > 0; }
+  [[nodiscard]] bool fits() const { return cost_.memory().largest_batch(mean_) > 0; }
 
   // Prompts of a batch, then its decode steps; the first token comes with the prompts. Seconds.
   [[nodiscard]] Estimate static_batch(std::uint32_t batch) const;

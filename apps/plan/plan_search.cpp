@@ -77,35 +77,35 @@ class Pricing {
   }
   // The largest batch if memory needed `memory` times as much and times were at the given end of their interval.
   [[nodiscard]] std::uint64_t largest(double memory, double Estimate::* time) const {
-    const std::uint64_t fits = cost_.largest_batch(workload_.mean(), memory);
+    const std::uint64_t fits = cost_.memory().largest_batch(workload_.mean(), memory);
     if (!goals_.tpot_ms && !goals_.ttft_ms) return fits;
     return largest_that(1, fits, [&](std::uint64_t batch) { return goals_.met(times(batch), time); });
   }
   // Whether the engine's scheduler takes so many at once.
   [[nodiscard]] bool takes(std::uint64_t batch) const {
-    return static_cast<double>(cost_.of_a_group(batch)) <= cost_.engine().largest_batch;
+    return static_cast<double>(cost_.deployment().of_a_group(batch)) <= cost_.engine().largest_batch;
   }
   // Whether so many sequences fit and meet the goals with another prompt.
   [[nodiscard]] bool met(std::uint32_t prompt, std::uint64_t batch) const {
     const ResidencySummary residency = workload_.with_prompt(prompt);
-    return takes(batch) && cost_.ledger(residency, batch).fits() &&
+    return takes(batch) && cost_.memory().ledger(residency, batch).fits() &&
            goals_.met(times(residency, batch), &Estimate::value);
   }
   // What allows no batch above the largest.
   [[nodiscard]] const char* limit_of(std::uint64_t largest) const {
-    if (largest < cost_.largest_batch(workload_.mean())) {
+    if (largest < cost_.memory().largest_batch(workload_.mean())) {
       return goals_.first_token_in_time(times(largest + 1).first_token.value) ? "tpot" : "ttft";
     }
-    return static_cast<double>(cost_.of_a_group(largest)) >= cost_.engine().largest_batch ? "engine" : "capacity";
+    return static_cast<double>(cost_.deployment().of_a_group(largest)) >= cost_.engine().largest_batch ? "engine" : "capacity";
   }
   [[nodiscard]] Estimate largest_interval() const {
-    const Estimate needed = with_factors(cost_.ledger(workload_.mean(), 1).needed(), memory_);
+    const Estimate needed = with_factors(cost_.memory().ledger(workload_.mean(), 1).needed(), memory_);
     const auto at = [&](double Estimate::* end) {
       return static_cast<double>(largest(needed.*end / needed.value, end));
     };
     Estimate e{at(&Estimate::value), at(&Estimate::high80), at(&Estimate::low80), at(&Estimate::high95),
                at(&Estimate::low95), CostTerm::kMemory};
-    const bool time_binds = e.value < static_cast<double>(cost_.largest_batch(workload_.mean()));
+    const bool time_binds = e.value < static_cast<double>(cost_.memory().largest_batch(workload_.mean()));
     const auto batch = static_cast<std::uint64_t>(std::max(1.0, e.value));
     if (time_binds) e.dominated_by = cost_.predict(workload_.mean(), batch).step.dominated_by;
     return e;
@@ -202,7 +202,7 @@ Served largest_served(const WorkloadRequest& request, const Deployment& deployme
   const std::uint64_t asked = goals.batch.value_or(largest);
   const std::uint64_t batch = asked <= largest ? asked : 0;
   std::optional<Estimate> first_token;
-  const std::uint64_t in_memory = pricing.cost().largest_batch(workload.mean());
+  const std::uint64_t in_memory = pricing.cost().memory().largest_batch(workload.mean());
   const std::uint64_t clients = std::min(std::max<std::uint64_t>(asked, 1), in_memory);
   if (clients > 0 && !goals.under_load) {
     first_token = pricing.first_token();
@@ -225,7 +225,7 @@ Plan make_plan(const WorkloadRequest& request, const Deployment& deployment, con
   Plan plan;
   plan.workload = &workload;
   plan.deployment = deployment;
-  plan.largest_in_memory = cost.largest_batch(mean);
+  plan.largest_in_memory = cost.memory().largest_batch(mean);
   plan.largest = pricing.largest(1, &Estimate::value);
   plan.largest_interval = pricing.largest_interval();
   plan.first_token = pricing.first_token();
@@ -237,7 +237,7 @@ Plan make_plan(const WorkloadRequest& request, const Deployment& deployment, con
   plan.step_factors = pricing.step_factors(shown);
   plan.first_token_factors = pricing.first_token_factors();
   plan.memory_factors = pricing.memory_factors();
-  plan.ledger = cost.ledger(mean, shown);
+  plan.ledger = cost.memory().ledger(mean, shown);
   price_steps(pricing, workload, shown, plan);
   plan.under_load = goals.under_load;
   if (shown <= plan.largest_in_memory) plan.load = pricing.load(static_cast<std::uint32_t>(shown));

@@ -133,7 +133,7 @@ void price_point(const PricedModel& model, const ReplayRequest& request, const P
       points.push_back(sized_point(model, result, summary, batch.value_or(1), request.beams));
   }
   for (std::size_t d = 0; d < model.costs.size(); ++d) {
-    const std::uint64_t largest = model.costs[d].largest_batch(summary) / request.beams;
+    const std::uint64_t largest = model.costs[d].memory().largest_batch(summary) / request.beams;
     const auto memory = interval_group(request.devices[d], model.costs[d], "memory");
     const Estimate room = shared(largest_batch_estimate(model.costs[d], summary, memory.inside), request.beams);
     const IntervalGroup intervals = interval_group(request.devices[d], model.costs[d], "step");

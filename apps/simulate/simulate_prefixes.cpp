@@ -217,7 +217,7 @@ std::optional<PrefixCacheSetup> prefix_setup(const SimulateRequest& request, con
   double tokens = 0;
   for (const Request& r : request.requests) tokens += r.prompt;
   const auto mean = static_cast<std::uint64_t>(tokens / static_cast<double>(request.requests.size()));
-  setup.token_bytes = cost.prompt_bytes(mean) / static_cast<double>(mean);
+  setup.token_bytes = cost.memory().prompt_bytes(mean) / static_cast<double>(mean);
   if (asked.most_gib) setup.most_bytes = *asked.most_gib * kGiB;
   setup.loses_nothing = asked.loses_nothing;
   setup.eviction = asked.eviction;

@@ -228,7 +228,7 @@ void RowPricing::set_readings() {
       readings_[i].*side = {[=](const Estimate& e) { return at_least(with_factors(e, steps), answers).*end; },
                             [=](const Estimate& e) { return with_factors(e, prompts).*end; }};
     }
-    const Estimate prompt = cost.prefill(profiles_.back().mean, 1, 0);
+    const Estimate prompt = cost.prefill(profiles_.back().mean, 1);
     errors_.prompt80 = std::log(with_factors(prompt, prompts).high80 / prompt.value);
     errors_.first_token = interval_group(device, cost, "first token").at(reach);
     errors_.served.first_token = served.first_token;

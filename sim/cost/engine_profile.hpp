@@ -72,7 +72,7 @@ struct EngineProfile {
   // Bytes that one multiprocessor's kernel has under way a clock; 0: enough for the device's bandwidth.
   double bytes_per_clock = 0;
   bool short_ends = false;                // where layers do not divide, other stages than first and last have more
-  bool state_pages = false;               // states and rows of a hybrid share pages of one size (cost_states.cpp)
+  bool state_pages = false;               // states and rows of a hybrid share pages of one size (MemoryModel)
   bool float32_states = false;            // states of layers without a cache, whatever type the checkpoint names
   bool float32_state_rows = false;        // likewise the rows of their convolutions, elsewhere in the weights' type
   bool keeps_hidden_rows = false;         // layers with a window hold the rows too that it no longer shows

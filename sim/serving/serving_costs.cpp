@@ -65,11 +65,11 @@ std::vector<std::uint32_t> profiled_lengths(std::vector<std::uint32_t> prompts, 
 
 DeploymentCosts::DeploymentCosts(const CostModel& cost, std::span<const LengthProfile> profiles, TimeReading reading)
     : cost_(cost), profiles_(profiles), reading_(std::move(reading)) {
-  for (const LengthProfile& profile : profiles) full_cache_.push_back(cache_of(cost.ledger(profile.mean, 1)));
-  states_ = static_cast<double>(cost.ledger(profiles.front().mean, 1).states.value);
+  for (const LengthProfile& profile : profiles) full_cache_.push_back(cache_of(cost.memory().ledger(profile.mean, 1)));
+  states_ = static_cast<double>(cost.memory().ledger(profiles.front().mean, 1).states.value);
   // What is not cache is taken at the largest batch of the longest prompt.
   const ResidencySummary& longest = profiles.back().mean;
-  const MemoryLedger ledger = cost.ledger(longest, std::max<std::uint64_t>(cost.largest_batch(longest), 1));
+  const MemoryLedger ledger = cost.memory().ledger(longest, std::max<std::uint64_t>(cost.memory().largest_batch(longest), 1));
   capacity_ = static_cast<double>(ledger.capacity.value) - static_cast<double>(ledger.total().value) +
               cache_of(ledger) + static_cast<double>((ledger.draft_cache + ledger.states).value);
 }
@@ -87,7 +87,7 @@ std::size_t DeploymentCosts::profile_of(std::uint32_t prompt) const {
 double DeploymentCosts::part_of_cache(std::size_t i, std::uint64_t rows) const {
   const ResidencySummary& mean = profiles_[i].mean;
   const std::uint64_t peak = cost_.engine().paged_cache ? mean.peak_paged_rows : mean.peak_rows;
-  const auto most = static_cast<double>(cost_.rows_in_state_pages(mean, peak));
+  const auto most = static_cast<double>(cost_.memory().rows_in_state_pages(mean, peak));
   return full_cache_[i] * (most > 0 ? std::min(static_cast<double>(rows) / most, 1.0) : 1.0);
 }
 
@@ -98,13 +98,13 @@ double DeploymentCosts::cache_bytes(const Decoding& sequence) const {
   const std::uint64_t rows = cost_.engine().paged_cache ? counts.allocated_paged : counts.allocated;
   const auto& speculation = cost_.deployment().speculation;
   const double tokens = double{1} * sequence.prompt + sequence.generated + (speculation ? speculation->tokens : 0);
-  const double drafts = cost_.draft_cache_bytes(tokens);
-  return part_of_cache(i, cost_.rows_in_state_pages(profile.mean, rows)) + drafts + states_;
+  const double drafts = cost_.memory().draft_cache_bytes(tokens);
+  return part_of_cache(i, cost_.memory().rows_in_state_pages(profile.mean, rows)) + drafts + states_;
 }
 
 double DeploymentCosts::moved_bytes(std::uint32_t prompt) const {
   const std::size_t i = profile_of(prompt);
-  return part_of_cache(i, profiles_[i].mean.prefill.resident) + cost_.draft_cache_bytes(prompt) + cost_.held_states();
+  return part_of_cache(i, profiles_[i].mean.prefill.resident) + cost_.memory().draft_cache_bytes(prompt) + cost_.memory().held_states();
 }
 
 // The mean of the sequences: the cost model multiplies it by their number.
@@ -166,11 +166,11 @@ double DeploymentCosts::prompt_seconds(std::span<const PromptPart> prompts, doub
   mean.prefill = nearest_mean(whole, prompts.size());
   mean.cached = mean.prompt - rounded_up(computed);
   mean.cached_prefill = nearest_mean(before, prompts.size());
-  return reading_.prompt(cost_.prefill_of_groups(mean, prompts.size(), fill, answers));
+  return reading_.prompt(cost_.prefill(mean, {prompts.size(), fill, answers}));
 }
 
 double DeploymentCosts::start_seconds(double answers, double fill) const {
-  return reading_.prompt(cost_.prefill_of_groups(profiles_.front().mean, 1, fill, answers));
+  return reading_.prompt(cost_.prefill(profiles_.front().mean, {1, fill, answers}));
 }
 
 double DeploymentCosts::step_seconds(std::span<const Decoding> sequences, std::span<const PromptPart> prompts,
@@ -178,7 +178,7 @@ double DeploymentCosts::step_seconds(std::span<const Decoding> sequences, std::s
   if (sequences.empty()) return prompt_seconds(prompts, 0, fill.prompts);
   const ResidencySummary mean = summary_of(sequences);
   const auto step = [&](double beside) {
-    return reading_.step(cost_.step_of_groups(mean, sequences.size(), fill.answers, beside));
+    return reading_.step(cost_.step(mean, {sequences.size(), fill.answers, beside}));
   };
   const double alone = step(0);
   if (prompts.empty()) return alone;

@@ -17,7 +17,7 @@ void what_if_point(benchmark::State& state) {
   for (auto _ : state) {
     batch = batch % 256 + 1;
     benchmark::DoNotOptimize(cost.predict(residency, batch));
-    benchmark::DoNotOptimize(cost.largest_batch(residency));
+    benchmark::DoNotOptimize(cost.memory().largest_batch(residency));
   }
   state.SetItemsProcessed(state.iterations());
 }

@@ -74,7 +74,7 @@ TEST_CASE("of two devices of the catalog, one that is as good in every printed f
         ++pairs;
         const CostModel better(shape, deployment, a, engine), lesser(shape, deployment, b, engine);
         INFO(a.name << " beside " << b.name << ": " << run.model << " " << run.weights << " under " << run.engine);
-        const std::uint64_t most = better.largest_batch(r), least = lesser.largest_batch(r);
+        const std::uint64_t most = better.memory().largest_batch(r), least = lesser.memory().largest_batch(r);
         CHECK(most >= least);
         for (const std::uint64_t batch : {1UL, 8UL, 64UL, std::max(most, 1UL)}) {
           INFO("batch " << batch);

@@ -96,8 +96,8 @@ TEST_CASE("a device that is larger or faster in some facts and worse in none is 
     const Work w = random_work(draw);
     const CostModel before(w.shape, w.deployment, base, w.engine), after(w.shape, w.deployment, better, w.engine);
     INFO(pair << ": " << text_of(w, base));
-    const std::uint64_t held = before.largest_batch(w.residency);
-    REQUIRE(after.largest_batch(w.residency) >= held);
+    const std::uint64_t held = before.memory().largest_batch(w.residency);
+    REQUIRE(after.memory().largest_batch(w.residency) >= held);
     constexpr double kRounding = 1 + 1e-12;
     for (const std::uint64_t batch : {std::uint64_t{1}, std::uint64_t{37}, std::max<std::uint64_t>(held, 1)}) {
       REQUIRE(after.predict(w.residency, batch).tokens_per_s.value * kRounding >=
@@ -116,12 +116,12 @@ TEST_CASE("the ledger's lines add up, fit at the largest batch and not at one mo
     const Work w = random_work(draw);
     const CostModel cost(w.shape, w.deployment, device, w.engine);
     INFO(i << ": " << text_of(w, device));
-    const std::uint64_t held = cost.largest_batch(w.residency);
-    if (held > 0) REQUIRE(cost.ledger(w.residency, held).fits());
+    const std::uint64_t held = cost.memory().largest_batch(w.residency);
+    if (held > 0) REQUIRE(cost.memory().ledger(w.residency, held).fits());
     if (static_cast<double>(held) >= w.engine.largest_batch) continue;  // its scheduler takes no more
-    REQUIRE_FALSE(cost.ledger(w.residency, held + 1).fits());
+    REQUIRE_FALSE(cost.memory().ledger(w.residency, held + 1).fits());
     limited_by_memory += held > 0 ? 1 : 0;
-    const MemoryLedger m = cost.ledger(w.residency, held + 1);
+    const MemoryLedger m = cost.memory().ledger(w.residency, held + 1);
     REQUIRE(m.total() == m.weights + m.kv_allocated + m.policy_state + m.activations + m.prefill_transient +
                              m.beam_copies + m.reserve);
   }

@@ -317,14 +317,14 @@ TEST_CASE("the largest batch has the interval of the memory that it needs") {
                        find_device("h100-sxm", catalog), find_engine_profile("graphs", catalog));
   const ResidencySummary r = full_attention_summary(cost.shape(), 4096, 256);
   const Estimate e = largest_batch_estimate(cost, r, {1, 1.5, "", ""});
-  CHECK(e.value == static_cast<double>(cost.largest_batch(r)));
+  CHECK(e.value == static_cast<double>(cost.memory().largest_batch(r)));
   CHECK(e.low95 < e.low80);
   CHECK(e.low80 < e.value);
   CHECK(e.high95 > e.high80);
   // The batch at the low end is the largest whose sum of bytes fits when it is 8 % more.
-  const double capacity = static_cast<double>(cost.ledger(r, 1).capacity.value);
+  const double capacity = static_cast<double>(cost.memory().ledger(r, 1).capacity.value);
   const auto needed = [&](double batch) {
-    return 1.08 * static_cast<double>(cost.ledger(r, static_cast<std::uint64_t>(batch)).total().value);
+    return 1.08 * static_cast<double>(cost.memory().ledger(r, static_cast<std::uint64_t>(batch)).total().value);
   };
   CHECK(needed(e.low80) <= capacity);
   CHECK(needed(e.low80 + 1) > capacity);

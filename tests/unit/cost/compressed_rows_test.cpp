@@ -41,7 +41,7 @@ TEST_CASE("weights of DeepSeek-V4-Flash are those of experts in 4.25 bits and of
 
 TEST_CASE("memory of a batch holds windows, compressed rows, keys, and what makes them") {
   const ModelShape s = flash();
-  const MemoryLedger m = cost_of(s, "h200", 4, "sglang").ledger(full_attention_summary(s, 8000, 192), 5);
+  const MemoryLedger m = cost_of(s, "h200", 4, "sglang").memory().ledger(full_attention_summary(s, 8000, 192), 5);
   CHECK(m.kv_allocated.value == 5 * kv_bytes(s, DType::kBF16, 8192).value);
   CHECK(m.states.value == 5 * state_bytes(s, DType::kBF16).value);  // whole on each device, as the one KV head is
 }
@@ -98,8 +98,8 @@ TEST_CASE("the layer that drafts for DeepSeek-V4 has a window alone") {
   deployment.tensor_parallel = 8;
   deployment.speculation = Speculation{1, 0.8, mtp_draft(s)};
   const CostModel cost(s, deployment, find_device("h200", kCatalog), find_engine_profile("sglang", kCatalog));
-  CHECK(cost.draft_cache_bytes(1000) == Approx(128.0 * 1024));
-  CHECK(cost.draft_cache_bytes(1000) == cost.draft_cache_bytes(100000));
+  CHECK(cost.memory().draft_cache_bytes(1000) == Approx(128.0 * 1024));
+  CHECK(cost.memory().draft_cache_bytes(1000) == cost.memory().draft_cache_bytes(100000));
   const ResidencySummary r = full_attention_summary(s, 4096, 128);
   CHECK(cost.predict(r, 8).step.value > cost_of(s, "h200", 8).predict(r, 8).step.value);
 }

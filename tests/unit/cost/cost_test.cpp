@@ -126,11 +126,11 @@ TEST_CASE("the peak memory of the seven H2O runs on an A100 follows from the led
     const CostModel cost = on("a100-80g", row.model, engine("unfused"));
     const Lengths n = {row.prompt, row.output};
     const ResidencySummary r = row.kept > 0 ? fraction_on(row.model, n, row.kept) : full_on(row.model, n);
-    CHECK(gib(cost.ledger(r, row.batch).total()) == Approx(row.gib).epsilon(0.03));
+    CHECK(gib(cost.memory().ledger(r, row.batch).total()) == Approx(row.gib).epsilon(0.03));
   }
   // The same logs: full attention at batch 64 ran out of memory.
   CHECK_FALSE(
-      on("a100-80g", "opt-6.7b", engine("unfused")).ledger(full_on("opt-6.7b", {2048, 2048}), 64).fits());
+      on("a100-80g", "opt-6.7b", engine("unfused")).memory().ledger(full_on("opt-6.7b", {2048, 2048}), 64).fits());
 }
 
 TEST_CASE("the largest batch fits, and one more does not") {
@@ -141,9 +141,9 @@ TEST_CASE("the largest batch fits, and one more does not") {
         const CostModel cost = on(name, shape);
         const Lengths n = {1024, 64};
         const ResidencySummary r = kept > 0 ? with_scores(fraction_on(shape, n, kept)) : full_on(shape, n);
-        const std::uint64_t batch = cost.largest_batch(r);
-        if (batch > 0) CHECK(cost.ledger(r, batch).fits());
-        CHECK_FALSE(cost.ledger(r, batch + 1).fits());
+        const std::uint64_t batch = cost.memory().largest_batch(r);
+        if (batch > 0) CHECK(cost.memory().ledger(r, batch).fits());
+        CHECK_FALSE(cost.memory().ledger(r, batch + 1).fits());
       }
     }
   }
@@ -152,7 +152,7 @@ TEST_CASE("the largest batch fits, and one more does not") {
 TEST_CASE("a model larger than the memory has no batch, and says that capacity limits it") {
   const CostModel cost = on("rtx-4090", "opt-30b");
   const ResidencySummary r = full_on("opt-30b", {128, 8});
-  CHECK(cost.largest_batch(r) == 0);
+  CHECK(cost.memory().largest_batch(r) == 0);
   CHECK_FALSE(cost.predict(r, 1).fits);
   CHECK(cost.predict(r, 1).limited_by == Limit::kCapacity);
 }
@@ -161,20 +161,20 @@ TEST_CASE("the ledger counts the whole prompt of one layer while it is compacted
   const CostModel cost = on("h200", "llama-2-7b");
   const ResidencySummary r = fraction_on("llama-2-7b", {4096, 64}, 0.5);
   // 4096 rows of 32 heads, 512 B: one layer of one sequence.
-  CHECK(cost.ledger(r, 8).prefill_transient.value == std::uint64_t{4096} * 32 * 512);
-  CHECK(cost.ledger(full_on("llama-2-7b", {4096, 64}), 8).prefill_transient.value == 0);
-  CHECK(cost.ledger(r, 8).kv_allocated.value == std::uint64_t{8} * 2049 * 32 * 32 * 512);
-  CHECK(cost.ledger(with_scores(r), 8).policy_state.value == std::uint64_t{8} * 2049 * 32 * 32 * 4);
+  CHECK(cost.memory().ledger(r, 8).prefill_transient.value == std::uint64_t{4096} * 32 * 512);
+  CHECK(cost.memory().ledger(full_on("llama-2-7b", {4096, 64}), 8).prefill_transient.value == 0);
+  CHECK(cost.memory().ledger(r, 8).kv_allocated.value == std::uint64_t{8} * 2049 * 32 * 32 * 512);
+  CHECK(cost.memory().ledger(with_scores(r), 8).policy_state.value == std::uint64_t{8} * 2049 * 32 * 32 * 4);
 }
 
 TEST_CASE("an engine that evicts after the prompt holds the prompts of all layers until then") {
   const CostModel cost = on("h200", "llama-2-7b", engine("vllm"));
   const ResidencySummary r = fraction_on("llama-2-7b", {4096, 64}, 0.5);
-  CHECK(cost.ledger(r, 8).prefill_transient.value == std::uint64_t{32} * 2048 * 32 * 512);  // and half stays
+  CHECK(cost.memory().ledger(r, 8).prefill_transient.value == std::uint64_t{32} * 2048 * 32 * 512);  // and half stays
   const CostModel together = on("h200", "llama-2-7b", engine("huggingface"));
   ResidencySummary without = r;
   without.evicts = false;
-  CHECK(together.ledger(r, 8).prefill_transient.value - together.ledger(without, 8).prefill_transient.value ==
+  CHECK(together.memory().ledger(r, 8).prefill_transient.value - together.memory().ledger(without, 8).prefill_transient.value ==
         std::uint64_t{8} * 4096 * 32 * 512);  // of one layer, of all sequences
 }
 
@@ -183,11 +183,11 @@ TEST_CASE("an engine that puts beams into order by copying holds a second cache 
   for (const char* name : {"huggingface", "kvroof"}) {
     const CostModel cost = on("h200", "llama-2-7b", engine(name));
     r.beams = 1;
-    CHECK(cost.ledger(r, 4).beam_copies.value == 0);
-    const Bytes alone = cost.ledger(r, 4).total();
+    CHECK(cost.memory().ledger(r, 4).beam_copies.value == 0);
+    const Bytes alone = cost.memory().ledger(r, 4).total();
     r.beams = 4;
-    const std::uint64_t copies = cost.engine().name == "huggingface" ? cost.ledger(r, 4).kv_allocated.value : 0;
-    CHECK(cost.ledger(r, 4).total() == alone + Bytes(copies));
+    const std::uint64_t copies = cost.engine().name == "huggingface" ? cost.memory().ledger(r, 4).kv_allocated.value : 0;
+    CHECK(cost.memory().ledger(r, 4).total() == alone + Bytes(copies));
   }
 }
 
@@ -225,7 +225,7 @@ TEST_CASE("a bigger and faster device is never worse") {
       const CostModel after(model(shape), kF16, better, graphs());
       for (const double kept : {0.1, 0.5, 1.0}) {
         const ResidencySummary r = with_scores(fraction_on(shape, {2048, 256}, kept));
-        CHECK(after.largest_batch(r) >= before.largest_batch(r));
+        CHECK(after.memory().largest_batch(r) >= before.memory().largest_batch(r));
         for (const std::uint32_t batch : {1U, 16U, 256U, 4096U}) {
           CHECK(after.predict(r, batch).step.value <= before.predict(r, batch).step.value);
         }
@@ -253,9 +253,9 @@ TEST_CASE("fewer kept rows are never slower without a score, and allow a larger 
   for (const double kept : {1.0, 0.9, 0.5, 0.2, 0.1}) {
     const ResidencySummary r = fraction_on("llama-2-7b", {2048, 512}, kept);
     CHECK(cost.predict(r, 16).step.value <= last_time);
-    CHECK(cost.largest_batch(r) >= last_batch);
+    CHECK(cost.memory().largest_batch(r) >= last_batch);
     last_time = cost.predict(r, 16).step.value;
-    last_batch = cost.largest_batch(r);
+    last_batch = cost.memory().largest_batch(r);
   }
 }
 
@@ -263,7 +263,7 @@ TEST_CASE("a score costs time and memory") {
   const CostModel cost = on("h100-sxm", "llama-2-7b");
   const ResidencySummary plain = fraction_on("llama-2-7b", {2048, 512}, 0.5);
   CHECK(cost.predict(with_scores(plain), 8).step.value > cost.predict(plain, 8).step.value);
-  CHECK(cost.ledger(with_scores(plain), 8).total() > cost.ledger(plain, 8).total());
+  CHECK(cost.memory().ledger(with_scores(plain), 8).total() > cost.memory().ledger(plain, 8).total());
 }
 
 TEST_CASE(
@@ -331,7 +331,7 @@ TEST_CASE("imported tensors without a model cost attention only") {
   CHECK(p.terms[2].value == 0);
   CHECK(p.terms[4].value == 0);
   CHECK(p.terms[1].value > 2 * 8e-6);
-  CHECK(cost.ledger(summarise(synthetic::full({64, 8}, 2, 4)), 2).weights.value == 0);
+  CHECK(cost.memory().ledger(summarise(synthetic::full({64, 8}, 2, 4)), 2).weights.value == 0);
 }
 
 TEST_CASE("the largest batch has no cap: tiny caches on a large device hold millions, and one more does not fit") {
@@ -341,11 +341,11 @@ TEST_CASE("the largest batch has no cap: tiny caches on a large device hold mill
   const CostModel cost(s, kF16, device("h200"), graphs());
   const ResidencySummary r = summarise(synthetic::full({64, 8}, 1, 1));
   // 72 rows of 64 bytes and 64 live floats are 4,864 bytes a sequence; the device holds about 139 GiB.
-  const std::uint64_t batch = cost.largest_batch(r);
+  const std::uint64_t batch = cost.memory().largest_batch(r);
   CHECK(batch > 20U << 20);
   CHECK(batch < 139 * (std::uint64_t{1} << 30) / 4864);
-  CHECK(cost.ledger(r, batch).fits());
-  CHECK_FALSE(cost.ledger(r, batch + 1).fits());
+  CHECK(cost.memory().ledger(r, batch).fits());
+  CHECK_FALSE(cost.memory().ledger(r, batch + 1).fits());
 }
 
 TEST_CASE("with a window the largest batch follows from what each layer can hold, not from the context") {
@@ -354,12 +354,12 @@ TEST_CASE("with a window the largest batch follows from what each layer can hold
   for (std::uint32_t layer = 0; layer < s.layers; ++layer) s.layer_windows.push_back(layer % 2 == 0 ? 1024 : 0);
   const CostModel cost(s, kF16, device("h100-sxm"), graphs());
   constexpr Lengths kLong = {16384, 512};
-  const std::uint64_t without = cost.largest_batch(summarise(synthetic::full(kLong, s.layers, s.kv_heads)));
+  const std::uint64_t without = cost.memory().largest_batch(summarise(synthetic::full(kLong, s.layers, s.kv_heads)));
   const auto summary = summarise(synthetic::windowed(kLong, s.layer_windows, s.kv_heads));
-  const std::uint64_t with = cost.largest_batch(summary);
+  const std::uint64_t with = cost.memory().largest_batch(summary);
   CHECK(kv_bytes(s, DType::kF16, kLong.prompt + kLong.output).value ==
         16 * (1024 + 16896) * std::uint64_t{s.kv_heads} * 2 * 128 * 2);
-  CHECK(cost.ledger(summary, with).kv_allocated == kv_bytes(s, DType::kF16, kLong.prompt + kLong.output) * with);
+  CHECK(cost.memory().ledger(summary, with).kv_allocated == kv_bytes(s, DType::kF16, kLong.prompt + kLong.output) * with);
   CHECK(static_cast<double>(with) / static_cast<double>(without) == Approx(2 * 16896.0 / (16896 + 1024)).epsilon(0.1));
 }
 
@@ -369,7 +369,7 @@ TEST_CASE("a what-if point allocates nothing") {
   const std::size_t before = allocations;
   double sum = 0;
   for (std::uint64_t batch = 1; batch <= 64; ++batch) {
-    sum += cost.predict(r, batch).step.value + static_cast<double>(cost.largest_batch(r));
+    sum += cost.predict(r, batch).step.value + static_cast<double>(cost.memory().largest_batch(r));
   }
   const std::size_t after = allocations;
   CHECK(after == before);

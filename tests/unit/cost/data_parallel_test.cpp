@@ -18,7 +18,7 @@ CostModel deepseek(std::uint32_t tensor, std::uint32_t data, const char* device 
                    find_engine_profile("sglang", kCatalog));
 }
 ResidencySummary sequences(const CostModel& cost) { return full_attention_summary(cost.shape(), kPrompt, kOutput); }
-MemoryLedger ledger(const CostModel& cost, std::uint64_t batch) { return cost.ledger(sequences(cost), batch); }
+MemoryLedger ledger(const CostModel& cost, std::uint64_t batch) { return cost.memory().ledger(sequences(cost), batch); }
 double term(const CostModel& cost, std::uint64_t batch, CostTerm t) {
   return cost.predict(sequences(cost), batch).terms[static_cast<std::size_t>(t)].value;
 }
@@ -39,7 +39,7 @@ TEST_CASE("eight groups hold eight times the sequences whose latent rows eight d
   CHECK(ledger(deepseek(1, 8), 8 * 40 - 7).kv_allocated == ledger(deepseek(8, 1), 40).kv_allocated);
   CHECK(ledger(deepseek(1, 8), 8 * 40 + 1).kv_allocated == ledger(deepseek(8, 1), 41).kv_allocated);
   const CostModel groups = deepseek(1, 8);
-  const std::uint64_t most = groups.largest_batch(sequences(groups));
+  const std::uint64_t most = groups.memory().largest_batch(sequences(groups));
   CHECK(most % 8 == 0);
   CHECK(ledger(groups, most).fits());
   CHECK_FALSE(ledger(groups, most + 1).fits());
@@ -66,11 +66,11 @@ TEST_CASE("a sequence more than groups have evenly adds its own experts, not tho
   CHECK(eight < nine);
   // 256 (1 − (248/256)^B) of the 256 experts: 8, 9 and 16 sequences ask for 57, 63 and 101 of them.
   CHECK((nine - eight) / (sixteen - eight) == Approx((63.5 - 57.4) / (101.9 - 57.4)).margin(0.08));
-  CHECK(cost.step(r, 9).value == Approx(cost.step_of_groups(r, 2, 9.0 / 16).value));
-  CHECK(cost.step(r, 16).value == Approx(cost.step_of_groups(r, 2, 1).value));
+  CHECK(cost.step(r, 9).value == Approx(cost.step(r, Pass{2, 9.0 / 16}).value));
+  CHECK(cost.step(r, 16).value == Approx(cost.step(r, Pass{2}).value));
   CHECK(cost.predict(r, 9).tokens_per_s.value > cost.predict(r, 8).tokens_per_s.value);
   CHECK(cost.prefill(r, 1).value < cost.prefill(r, 8).value);
-  CHECK(cost.prefill(r, 8).value == Approx(cost.prefill_of_groups(r, 1, 1).value));
+  CHECK(cost.prefill(r, 8).value == Approx(cost.prefill(r, Pass{1}).value));
 }
 
 // DeepEP's low-latency kernels in SGLang (ai-dynamo/aiconfigurator @095f58a, wideep_deepep_ll_perf; hidden 7168, 8 of

@@ -56,7 +56,7 @@ TEST_CASE("llama.cpp's files of mxfp4 have all but the experts in 8 bits, other 
   // Its tables of rates print 11.27 GiB for gpt-oss-20b; OpenAI's checkpoint has 13.76 GB, the same experts and bf16.
   const auto bytes = [](const char* engine) {
     const CostModel cost = cost_of(Deployment(kBf16, format("mxfp4")), "h100-sxm", "gpt-oss-20b", engine);
-    return static_cast<double>(cost.ledger(full_attention_summary(cost.shape(), 64, 8), 1).weights.value);
+    return static_cast<double>(cost.memory().ledger(full_attention_summary(cost.shape(), 64, 8), 1).weights.value);
   };
   CHECK(bytes("llama-cpp") / kGiB == Approx(11.27).epsilon(0.01));
   CHECK(bytes("vllm") == Approx(13.76e9).epsilon(0.01));
@@ -130,8 +130,8 @@ TEST_CASE("several devices are faster than one, slower than their number says, a
     const CostModel one = cost_of(kBf16), many = cost_of(over(n));
     CHECK(seconds(many) < seconds(one));
     CHECK(seconds(many) > seconds(one) / n);
-    CHECK(many.ledger(r, 4).weights.value == (one.ledger(r, 4).weights.value + n - 1) / n);
-    CHECK(many.ledger(r, 4).kv_allocated.value * n == one.ledger(r, 4).kv_allocated.value);
+    CHECK(many.memory().ledger(r, 4).weights.value == (one.memory().ledger(r, 4).weights.value + n - 1) / n);
+    CHECK(many.memory().ledger(r, 4).kv_allocated.value * n == one.memory().ledger(r, 4).kv_allocated.value);
   }
 }
 
@@ -180,7 +180,7 @@ TEST_CASE("the engine's kernel sums over links, or over two boards that reach ea
 TEST_CASE("more devices than KV heads hold the same heads: the cache of a device shrinks no further") {
   const auto kv = [](std::uint32_t n) {
     const CostModel cost = cost_of(over(n));
-    return cost.ledger(full_attention_summary(cost.shape(), 4096, 8), 8).kv_allocated.value;
+    return cost.memory().ledger(full_attention_summary(cost.shape(), 4096, 8), 8).kv_allocated.value;
   };
   CHECK(kv(16) == kv(8));
   CHECK(kv(8) * 8 == kv(1));
@@ -193,8 +193,8 @@ TEST_CASE("stages share the memory, not the time, of one stream") {
   CHECK(seconds(four) > seconds(one));
   CHECK(seconds(four) < 1.01 * seconds(one));
   const ResidencySummary r = full_attention_summary(one.shape(), 512, 8);
-  CHECK(four.ledger(r, 1).weights.value * 4 >= one.ledger(r, 1).weights.value);
-  CHECK(four.ledger(r, 1).kv_allocated.value * 4 == one.ledger(r, 1).kv_allocated.value);
+  CHECK(four.memory().ledger(r, 1).weights.value * 4 >= one.memory().ledger(r, 1).weights.value);
+  CHECK(four.memory().ledger(r, 1).kv_allocated.value * 4 == one.memory().ledger(r, 1).kv_allocated.value);
 }
 
 TEST_CASE("what cannot be spread is said") {
@@ -306,7 +306,7 @@ TEST_CASE("an engine that keeps what a layer's window no longer shows has room f
     EngineProfile engine = find_engine_profile("graphs", kCatalog);
     engine.keeps_hidden_rows = keeps;
     const CostModel cost(model("gpt-oss-120b"), kBf16, find_device("h200", kCatalog), engine);
-    return cost.ledger(full_attention_summary(cost.shape(), 1000, 24), 1).kv_allocated.value;
+    return cost.memory().ledger(full_attention_summary(cost.shape(), 1000, 24), 1).kv_allocated.value;
   };
   // 36 layers of 8 heads of 64, every other of which sees 128 tokens; k and v in two bytes.
   const std::uint64_t row = 2 * 2 * 8 * 64;
@@ -388,7 +388,7 @@ TEST_CASE("short messages are summed by reading those of all devices at once, lo
 
 TEST_CASE("no more sequences run than the engine takes") {
   const CostModel cost = cost_of(kBf16, "h200", "llama-3.2-1b", "vllm");
-  CHECK(cost.largest_batch(full_attention_summary(cost.shape(), 16, 8)) == 256);
+  CHECK(cost.memory().largest_batch(full_attention_summary(cost.shape(), 16, 8)) == 256);
 }
 
 }  // namespace kvroof

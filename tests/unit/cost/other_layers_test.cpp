@@ -19,7 +19,7 @@ CostModel cost_of(const std::string& name, std::uint32_t tensor_parallel) {
 // Of a prompt and answer that fill whole pages.
 std::uint64_t cache_of(const std::string& name, std::uint32_t tensor_parallel) {
   const CostModel cost = cost_of(name, tensor_parallel);
-  return cost.ledger(full_attention_summary(cost.shape(), 2048, 16), 3).kv_allocated.value;
+  return cost.memory().ledger(full_attention_summary(cost.shape(), 2048, 16), 3).kv_allocated.value;
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ TEST_CASE("rows of each query head are spread over devices until each has one he
   };
   const ModelShape shape = over(1).shape();
   const ResidencySummary apart = summarise(synthetic::fraction({2048, 1}, 0.5, shape.layers, shape.heads));
-  const auto kv = [&](std::uint32_t devices) { return over(devices).ledger(apart, 8).kv_allocated.value; };
+  const auto kv = [&](std::uint32_t devices) { return over(devices).memory().ledger(apart, 8).kv_allocated.value; };
   const auto reading = [&](std::uint32_t devices) { return over(devices).predict(apart, 256).terms[1].value; };
   CHECK(kv(16) * 16 == kv(1));
   CHECK(kv(32) * 32 == kv(1));
@@ -81,8 +81,8 @@ TEST_CASE("what a policy computes of a prompt takes its time, as in a step") {
 TEST_CASE("a prompt that is evicted from in pages takes no more memory than one that stays whole") {
   const CostModel paged(find_model_shape("llama-3-8b", kCatalog), Deployment(TrafficTypes{}),
                         find_device("h100-sxm", kCatalog), find_engine_profile("vllm", kCatalog));
-  const MemoryLedger half = paged.ledger(half_of(paged), 1);
-  const MemoryLedger whole = paged.ledger(full_attention_summary(paged.shape(), 2048, 1), 1);
+  const MemoryLedger half = paged.memory().ledger(half_of(paged), 1);
+  const MemoryLedger whole = paged.memory().ledger(full_attention_summary(paged.shape(), 2048, 1), 1);
   CHECK(half.prefill_transient.value == 1024ULL * 131072);  // beside the other half, which stays
   CHECK(half.total() <= whole.total());
 }

@@ -55,7 +55,7 @@ TEST_CASE("of a prompt that a prefix cache has a part of, the other tokens are c
   const CostModel cost(model("llama-2-7b"), kF16, device("h100-sxm"), graphs());
   ResidencySummary r = full_on("llama-2-7b", {8192, 1});
   const double whole = cost.prefill(r, 1).value;
-  const MemoryLedger ledger = cost.ledger(r, 4);
+  const MemoryLedger ledger = cost.memory().ledger(r, 4);
   r.cached = 6144;
   r.cached_prefill = full_on("llama-2-7b", {6144, 1}).prefill;
   const Estimate rest = cost.prefill(r, 1);
@@ -67,7 +67,7 @@ TEST_CASE("of a prompt that a prefix cache has a part of, the other tokens are c
   CHECK(rest.value < 0.5 * whole);
   // Decoding and memory are those of the whole prompt.
   CHECK(cost.step(r, 4).value == cost.step(full_on("llama-2-7b", {8192, 1}), 4).value);
-  CHECK(cost.ledger(r, 4).total() == ledger.total());
+  CHECK(cost.memory().ledger(r, 4).total() == ledger.total());
 }
 
 TEST_CASE("the only token of a prompt that no cache has reads the rows of all others, as a decode step does") {

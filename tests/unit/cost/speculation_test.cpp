@@ -194,8 +194,8 @@ TEST_CASE("the ledger holds the draft's weights, its whole cache, and drafted ro
   const ModelShape target = model("llama-3.1-8b");
   ResidencySummary r = full_attention_summary(target, 2000, 100);
   const Speculation drafted{4, 0.7, model_draft(model("llama-3.2-1b"), "llama-3.2-1b")};
-  const MemoryLedger with = on_h100("llama-3.1-8b", drafted).ledger(r, 3);
-  const MemoryLedger plain = on_h100("llama-3.1-8b", {}).ledger(r, 3);
+  const MemoryLedger with = on_h100("llama-3.1-8b", drafted).memory().ledger(r, 3);
+  const MemoryLedger plain = on_h100("llama-3.1-8b", {}).memory().ledger(r, 3);
   CHECK(with.draft_weights.value == 2 * 1235814400ULL);
   // 16 layers of 8 heads with k and v of 64 in 2 bytes; 32 layers of 8 heads with k and v of 128.
   CHECK(with.draft_cache.value == 3U * 2104 * 16 * 8 * 2 * 64 * 2);
@@ -205,9 +205,9 @@ TEST_CASE("the ledger holds the draft's weights, its whole cache, and drafted ro
   // A policy that keeps a quarter leaves the draft's cache as it is.
   r.peak_rows /= 4;
   r.peak_paged_rows /= 4;
-  CHECK(on_h100("llama-3.1-8b", drafted).ledger(r, 3).draft_cache == with.draft_cache);
+  CHECK(on_h100("llama-3.1-8b", drafted).memory().ledger(r, 3).draft_cache == with.draft_cache);
   // A layer of the target shares the embedding and the head.
-  const MemoryLedger eagle = on_h100("llama-3.1-8b", Speculation{4, 0.7, eagle_draft(target)}).ledger(r, 3);
+  const MemoryLedger eagle = on_h100("llama-3.1-8b", Speculation{4, 0.7, eagle_draft(target)}).memory().ledger(r, 3);
   CHECK(static_cast<double>(eagle.draft_weights.value) == Approx(2 * (218.1e6 + 33.6e6)).epsilon(0.002));
   CHECK(eagle.draft_cache.value == 3U * 2104 * 8 * 2 * 128 * 2);
 }
@@ -218,9 +218,9 @@ TEST_CASE("devices that share the target share its draft") {
   const Speculation drafted{4, 0.7, eagle_draft(target)};
   const CostModel two = on_h100("llama-3-70b", drafted, graphs(), 2);
   const CostModel four = on_h100("llama-3-70b", drafted, graphs(), 4);
-  CHECK(static_cast<double>(two.ledger(r, 1).draft_weights.value) ==
-        Approx(2.0 * static_cast<double>(four.ledger(r, 1).draft_weights.value)));
-  CHECK(two.ledger(r, 8).draft_cache.value == 2 * four.ledger(r, 8).draft_cache.value);
+  CHECK(static_cast<double>(two.memory().ledger(r, 1).draft_weights.value) ==
+        Approx(2.0 * static_cast<double>(four.memory().ledger(r, 1).draft_weights.value)));
+  CHECK(two.memory().ledger(r, 8).draft_cache.value == 2 * four.memory().ledger(r, 8).draft_cache.value);
   Deployment seven(kBf16);
   seven.tensor_parallel = 16;
   seven.speculation = Speculation{4, 0.7, model_draft(model("qwen2.5-0.5b"), "qwen2.5-0.5b")};

@@ -75,7 +75,7 @@ TEST_CASE("stages beyond the devices that links join hand over through network c
 TEST_CASE("memory has room for the fullest stage: whole layers, and a head or an embedding") {
   const auto ledger = [](std::uint32_t stages) {
     const CostModel cost = cost_of(over(1, stages));
-    return cost.ledger(work(cost), 1);
+    return cost.memory().ledger(work(cost), 1);
   };
   // 80 layers and two matrices of 128256 · 8192 numbers of 2 bytes.
   const double all = static_cast<double>(ledger(1).weights.value), end = 2.0 * 128256 * 8192;
@@ -91,7 +91,7 @@ TEST_CASE("memory has room for the fullest stage: whole layers, and a head or an
 TEST_CASE("where stages differ, vLLM's ends have the fewer layers, and others' ends may have the more") {
   const auto weights = [](const std::string& engine, std::uint32_t stages) {
     const CostModel cost = cost_of(over(1, stages), engine, "h200");
-    return static_cast<double>(cost.ledger(work(cost), 1).weights.value);
+    return static_cast<double>(cost.memory().ledger(work(cost), 1).weights.value);
   };
   const double all = weights("vllm", 1), end = 2.0 * 128256 * 8192, layer = (all - 2 * end) / 80;
   // TensorRT-LLM gives the first stages one more (Mapping.pp_layers), vLLM those between.
@@ -113,7 +113,7 @@ TEST_CASE("stages of a model whose head an engine unties hold the embedding at o
   const auto weights = [](const char* engine, std::uint32_t stages) {
     const CostModel cost(model("bloom-7b1"), over(1, stages), find_device("a100-80g", kCatalog),
                          find_engine_profile(engine, kCatalog));
-    return static_cast<double>(cost.ledger(work(cost), 1).weights.value);
+    return static_cast<double>(cost.memory().ledger(work(cost), 1).weights.value);
   };
   // BLOOM's embedding has 250,880 rows of 4,096; its 30 layers divide evenly.
   const double end = 2.0 * 250880 * 4096;

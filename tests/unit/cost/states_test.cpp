@@ -71,21 +71,21 @@ TEST_CASE("a prompt's states pass memory between pieces of 64 tokens, and are wr
 TEST_CASE("sequences hold their states beside their cache, whatever their length and the policy") {
   const CostModel cost = cost_of("qwen3.5-27b", "h200", over(1));
   const std::uint64_t each = states_of("qwen3.5-27b");
-  CHECK(cost.ledger(work(cost, 100), 7).states.value == 7 * each);
-  CHECK(cost.ledger(work(cost, 100000), 7).states.value == 7 * each);
+  CHECK(cost.memory().ledger(work(cost, 100), 7).states.value == 7 * each);
+  CHECK(cost.memory().ledger(work(cost, 100000), 7).states.value == 7 * each);
   ResidencySummary evicted = work(cost, 100000);
   evicted.evicts = true;
   evicted.peak_rows /= 10;
-  CHECK(cost.ledger(evicted, 7).states.value == 7 * each);
+  CHECK(cost.memory().ledger(evicted, 7).states.value == 7 * each);
   // What a prefix cache keeps of a prompt are its rows alone.
-  CHECK(cost.prompt_bytes(1000) == 1000.0 * 65536);
+  CHECK(cost.memory().prompt_bytes(1000) == 1000.0 * 65536);
 }
 
 TEST_CASE("devices share the heads of states, and stages their layers") {
   const std::uint64_t each = states_of("qwen3.5-27b");
   const auto states = [](const Deployment& deployment) {
     const CostModel cost = cost_of("qwen3.5-27b", "h200", deployment);
-    return cost.ledger(work(cost, 100), 3).states.value;
+    return cost.memory().ledger(work(cost, 100), 3).states.value;
   };
   CHECK(states(over(4)) == 3 * each / 4);
   CHECK(states(over(1, 2)) == 3 * each / 2);
@@ -134,9 +134,9 @@ TEST_CASE("a hybrid's draft of one layer attends and holds no state") {
   const CostModel drafting(s, deployment, find_device("h200", kCatalog), find_engine_profile("graphs", kCatalog));
   const CostModel plain = cost_of("qwen3-next-80b-a3b", "h200", over(4));
   // Any of the verified tokens may be the last that stays.
-  CHECK(drafting.ledger(work(plain, 100), 5).states.value == 3 * plain.ledger(work(plain, 100), 5).states.value);
+  CHECK(drafting.memory().ledger(work(plain, 100), 5).states.value == 3 * plain.memory().ledger(work(plain, 100), 5).states.value);
   const std::uint64_t row = 2 * 256 * 2 * 2;
-  CHECK(drafting.draft_cache_bytes(1000) == Approx(1000.0 * static_cast<double>(row) / 2));
+  CHECK(drafting.memory().draft_cache_bytes(1000) == Approx(1000.0 * static_cast<double>(row) / 2));
 }
 
 TEST_CASE("a hybrid that drafts for another holds states of its own") {
@@ -145,13 +145,13 @@ TEST_CASE("a hybrid that drafts for another holds states of its own") {
   const CostModel drafting(shape("qwen3.5-27b"), deployment, find_device("h200", kCatalog),
                            find_engine_profile("graphs", kCatalog));
   const std::uint64_t both = states_of("qwen3.5-27b") + states_of("qwen3.5-9b");
-  CHECK(drafting.ledger(work(drafting, 100), 3).states.value == 3 * 2 * both);
+  CHECK(drafting.memory().ledger(work(drafting, 100), 3).states.value == 3 * 2 * both);
 }
 
 TEST_CASE("an engine that keeps states in 32 bits does so whatever the checkpoint names") {
   const auto states = [](const char* engine) {
     const CostModel cost = cost_of("qwen3-next-80b-a3b", "h200", over(4), engine);
-    return cost.ledger(work(cost, 100), 4).states.value;
+    return cost.memory().ledger(work(cost, 100), 4).states.value;
   };
   CHECK(states("graphs") == 36 * (3 * 8192 * 2 + 32 * 128 * 128 * 2));
   CHECK(states("sglang") == 36 * (3 * 8192 * 2 + 32 * 128 * 128 * 4));
@@ -161,13 +161,13 @@ TEST_CASE("vLLM keeps rows and states in pages of one size, and groups of layers
   // Nemotron 3 Nano: a state has 2,134,016 bytes, the rows of a token in one layer 1,024: pages of 2,096 tokens. Six
   // layers attend and 23 hold states, which are four groups of six.
   const CostModel cost = cost_of("nemotron-3-nano-30b-a3b", "h200", over(1), "vllm");
-  const auto ledger = [&](std::uint32_t prompt) { return cost.ledger(work(cost, prompt, 8), 1); };
+  const auto ledger = [&](std::uint32_t prompt) { return cost.memory().ledger(work(cost, prompt, 8), 1); };
   const std::uint64_t page = 2096 * 1024;
   CHECK(states_of("nemotron-3-nano-30b-a3b") == 23 * 2134016);
   CHECK(ledger(100).states.value == 24 * page);
   CHECK(ledger(100).kv_allocated.value == 6 * page);
   CHECK(ledger(2096).kv_allocated.value == 2 * 6 * page);
-  CHECK(cost_of("llama-3-8b", "h200", over(1), "vllm").ledger(work(cost_of("llama-3-8b", "h200", over(1)), 100), 1)
+  CHECK(cost_of("llama-3-8b", "h200", over(1), "vllm").memory().ledger(work(cost_of("llama-3-8b", "h200", over(1)), 100), 1)
             .states.value == 0);
 }
 
@@ -176,8 +176,8 @@ TEST_CASE("a page of a device holds the rows of as many tokens as the device's p
   // eighth of a state, 531,968 bytes: pages of 1,040 tokens. Eight layers attend.
   const CostModel cost = cost_of("nemotron-3-super-120b", "h100-sxm", over(8), "vllm");
   CHECK(state_bytes(shape("nemotron-3-super-120b").state, 4096, DType::kBF16) == 8 * 531968);
-  CHECK(cost.ledger(work(cost, 1000, 200), 1).kv_allocated.value == 8 * 2 * 1040 * 512);
-  CHECK(cost.ledger(work(cost, 1000, 30), 1).kv_allocated.value == 8 * 1 * 1040 * 512);
+  CHECK(cost.memory().ledger(work(cost, 1000, 200), 1).kv_allocated.value == 8 * 2 * 1040 * 512);
+  CHECK(cost.memory().ledger(work(cost, 1000, 30), 1).kv_allocated.value == 8 * 1 * 1040 * 512);
 }
 
 TEST_CASE("sums over devices come after each mixer and each MLP, also where these are layers by themselves") {

@@ -175,12 +175,12 @@ TEST_CASE("memory of a batch holds rows and keys, and so does what drafts beside
   const ModelShape s = shape("deepseek-v3.2");
   const CostModel cost = cost_of(s, 8);
   const ResidencySummary r = full_attention_summary(s, 4096, 0);
-  CHECK(cost.ledger(r, 5).kv_allocated.value == 5 * 61 * 4096 * (kRow + kKey));
+  CHECK(cost.memory().ledger(r, 5).kv_allocated.value == 5 * 61 * 4096 * (kRow + kKey));
   Deployment drafting(TrafficTypes{});
   drafting.tensor_parallel = 8;
   drafting.speculation = Speculation{1, 0.8, mtp_draft(s)};
   const CostModel with_draft(s, drafting, find_device("h200", kCatalog), find_engine_profile("vllm", kCatalog));
-  CHECK(with_draft.draft_cache_bytes(1000) == Approx(1000.0 * (kRow + kKey)));
+  CHECK(with_draft.memory().draft_cache_bytes(1000) == Approx(1000.0 * (kRow + kKey)));
   // One layer more that chooses takes about a 61st of what all of them do, and not a layer that reads everything.
   const ResidencySummary deep = full_attention_summary(s, 100000, 1);
   const double all = cost.prefill(deep, 1).value;
@@ -189,14 +189,14 @@ TEST_CASE("memory of a batch holds rows and keys, and so does what drafts beside
 
 TEST_CASE("a cache that is not quantised is told as one, although the keys of an index beside it have scales") {
   const ModelShape model = shape("deepseek-v3.2");
-  const MemoryLedger ledger = cost_of(model, 8).ledger(full_attention_summary(model, 4096, 2), 4);
+  const MemoryLedger ledger = cost_of(model, 8).memory().ledger(full_attention_summary(model, 4096, 2), 4);
   CHECK(ledger.kv_allocated.value > 0);
   CHECK(ledger.kv_scales.value == 0);
   Deployment coded(TrafficTypes{});
   coded.types.kv = KvType::kInt8;
   coded.tensor_parallel = 8;
   const CostModel eight(model, coded, find_device("h200", kCatalog), find_engine_profile("vllm", kCatalog));
-  CHECK(eight.ledger(full_attention_summary(model, 4096, 2), 4).kv_scales.value > 0);
+  CHECK(eight.memory().ledger(full_attention_summary(model, 4096, 2), 4).kv_scales.value > 0);
 }
 
 TEST_CASE("attention to chosen tokens takes as long for any context that is longer, but for their keys") {

@@ -65,7 +65,7 @@ TEST_CASE("as many sequences at their largest fit the cache's memory as the cost
     const Served served({profile_of(1000, 200, limit)});
     const double one = served.costs.cache_bytes({1000, 200});
     const auto fits = static_cast<std::uint64_t>(served.costs.cache_capacity() / one);
-    const std::uint64_t largest = served.cost.largest_batch(served.profiles[0].mean);
+    const std::uint64_t largest = served.cost.memory().largest_batch(served.profiles[0].mean);
     CHECK(static_cast<double>(fits) == Approx(static_cast<double>(largest)).epsilon(0.02));
   }
   const Served full({profile_of(1000, 200)});
@@ -86,8 +86,8 @@ TEST_CASE("what drafts holds a row for each token of a sequence, of a block, and
   CHECK(costs.cache_bytes({1000, 200}) - plain.costs.cache_bytes({1000, 200}) ==
         Approx(1203.0 * 32768 + drafted_rows).epsilon(1e-3));
   CHECK(costs.moved_bytes(1000) - plain.costs.moved_bytes(1000) == Approx(1000.0 * 32768 + drafted_rows).epsilon(0.02));
-  CHECK(cost.prompt_bytes(1000) == 1000.0 * (131072 + 32768));
-  const auto fits = static_cast<double>(cost.largest_batch(profiles[0].mean));
+  CHECK(cost.memory().prompt_bytes(1000) == 1000.0 * (131072 + 32768));
+  const auto fits = static_cast<double>(cost.memory().largest_batch(profiles[0].mean));
   CHECK(std::floor(costs.cache_capacity() / costs.cache_bytes({1000, 200})) == Approx(fits).epsilon(0.02));
 }
 
@@ -108,12 +108,12 @@ TEST_CASE("a prompt's blocks take the rows of its tokens on each device, and win
   const EngineProfile vllm = find_engine_profile("vllm", kCatalog);
   Deployment two{TrafficTypes{}};
   two.tensor_parallel = 2;
-  CHECK(CostModel(llama(), Deployment(TrafficTypes{}), device, vllm).prompt_bytes(1000) == 1000.0 * 131072);
-  CHECK(CostModel(llama(), two, device, vllm).prompt_bytes(1000) == 1000.0 * 65536);
+  CHECK(CostModel(llama(), Deployment(TrafficTypes{}), device, vllm).memory().prompt_bytes(1000) == 1000.0 * 131072);
+  CHECK(CostModel(llama(), two, device, vllm).memory().prompt_bytes(1000) == 1000.0 * 65536);
   ModelShape windowed = llama();
   windowed.layer_windows.assign(32, 0);
   std::fill_n(windowed.layer_windows.begin(), 16, 100);
-  CHECK(CostModel(windowed, Deployment(TrafficTypes{}), device, vllm).prompt_bytes(1000) == 550.0 * 131072);
+  CHECK(CostModel(windowed, Deployment(TrafficTypes{}), device, vllm).memory().prompt_bytes(1000) == 550.0 * 131072);
   // A prompt is taken for the nearest profile.
   const Served served({profile_of(500, 10), profile_of(1000, 10)});
   CHECK(served.costs.taken_for(510) == 500);
@@ -244,7 +244,7 @@ TEST_CASE("a batch of a group takes the cost model's step with as many sequences
   CHECK(costs.step_seconds({}, prompt) == cost.prefill(profiles[0].mean, 4).value);
   // Each group has room for a quarter of what all have.
   const double fits = costs.cache_capacity() / costs.cache_bytes({8000, 50});
-  CHECK(4 * fits == Approx(static_cast<double>(cost.largest_batch(profiles[0].mean))).epsilon(0.02));
+  CHECK(4 * fits == Approx(static_cast<double>(cost.memory().largest_batch(profiles[0].mean))).epsilon(0.02));
 }
 
 TEST_CASE("a prompt of one group costs beside answers what it costs alone, though other groups have none") {

@@ -1,9 +1,7 @@
-// What devices that share a model take to exchange activations: sums over those of a layer, hand-overs between stages,
-// tokens on their way to experts and back.
+#include "sim/cost/link_costs.hpp"
+
 #include <algorithm>
 #include <cmath>
-
-#include "sim/cost/cost_parts.hpp"
 
 namespace kvroof {
 namespace {
@@ -45,91 +43,103 @@ double fact_or(const Device& device, F field, double other) {
 
 }  // namespace
 
-void CostModel::set_links(const Device& device) {
-  const double devices = deployment_.tensor_parallel;
-  const double domain = fact_or(device, F::kLinkDevices, deployment_.devices());
-  const bool linked = device.fact(F::kLinkGbPerS) && devices <= domain;
+LinkCosts::LinkCosts(const Placement& placed, const Device& device)
+    : placed_(placed), domain_(fact_or(device, F::kLinkDevices, placed.deployment.devices())) {
+  set_sums(device);
+  set_exchange(device);
+}
+
+void LinkCosts::set_sums(const Device& device) {
+  const EngineProfile& engine = placed_.engine;
+  const double devices = placed_.deployment.tensor_parallel;
+  const bool linked = device.fact(F::kLinkGbPerS) && devices <= domain_;
   const bool peers = linked || fact_or(device, F::kPeerAccess, 1) > 0;
   const double pcie = fact_or(device, F::kPcieGbPerS, kUnknownPcie);
   double one_way = linked ? device.value(F::kLinkGbPerS) / 2 : pcie;
-  if (!linked && device.fact(F::kLinkGbPerS) && domain >= kLeastDomain) {
-    one_way = std::min(device.value(F::kLinkGbPerS) / 2, domain * kNetworkShare * pcie);
+  if (!linked && device.fact(F::kLinkGbPerS) && domain_ >= kLeastDomain) {
+    one_way = std::min(device.value(F::kLinkGbPerS) / 2, domain_ * kNetworkShare * pcie);
   }
-  link_bandwidth_ = {kLinkShare * (peers ? 1 : kHostedShare) * one_way * 1e9, kLinkSpread};
+  bandwidth_ = kLinkShare * (peers ? 1 : kHostedShare) * one_way * 1e9;
   const double hosted = linked ? 0 : kHostedSumUs;
-  set_hops(device, domain, hosted);
+  set_hops(device, hosted);
   const bool own_kernel = linked || (peers && devices <= 2);
-  const double start = own_kernel ? engine_.sum_us : std::max(engine_.sum_us, kNcclSumUs);
-  const double doubling = own_kernel ? engine_.sum_doubling_us : std::max(engine_.sum_doubling_us, kNcclDoublingUs);
-  if (linked && engine_.second_shot_us > 0) one_shot_bandwidth_ = kOneShotShare * one_way * 1e9;
-  sum_start_ = {(start + hosted + doubling * (std::log2(devices) - 1)) * 1e-6, kLinkSpread};
+  const double start = own_kernel ? engine.sum_us : std::max(engine.sum_us, kNcclSumUs);
+  const double doubling = own_kernel ? engine.sum_doubling_us : std::max(engine.sum_doubling_us, kNcclDoublingUs);
+  if (linked && engine.second_shot_us > 0) one_shot_bandwidth_ = kOneShotShare * one_way * 1e9;
+  sum_start_ = (start + hosted + doubling * (std::log2(devices) - 1)) * 1e-6;
 }
 
 // Where some stages lie beyond the links, all are taken to hand over through the card of each device or, beyond a
 // bridge, over PCIe.
-void CostModel::set_hops(const Device& device, double domain, double hosted) {
-  hop_bandwidth_ = link_bandwidth_;
-  if (deployment_.devices() > domain) {
-    const bool leaves = domain >= kLeastDomain, peers = fact_or(device, F::kPeerAccess, 1) > 0;
+void LinkCosts::set_hops(const Device& device, double hosted) {
+  hop_bandwidth_ = bandwidth_;
+  if (placed_.deployment.devices() > domain_) {
+    const bool leaves = domain_ >= kLeastDomain, peers = fact_or(device, F::kPeerAccess, 1) > 0;
     const double share = leaves ? kNetworkShare : peers ? 1 : kHostedShare;
     const double between = kLinkShare * share * fact_or(device, F::kPcieGbPerS, kUnknownPcie) * 1e9;
-    hop_bandwidth_.value = std::min(link_bandwidth_.value, between);
+    hop_bandwidth_ = std::min(bandwidth_, between);
     hosted = kHostedSumUs;
   }
-  hop_start_ = {(engine_.sum_us + hosted) * 1e-6, kLinkSpread};
+  hop_start_ = (placed_.engine.sum_us + hosted) * 1e-6;
 }
 
 // Two sums of the residual stream a layer over the devices that share it: a ring, or, of messages that are short enough
-// for it, each device reads those of all others at once; a hand-over, of all streams, between stages. A norm over all
-// heads of q and k sums their squares over the devices as well, two numbers a token. Where the host shares out one
-// product after another, the parts of each product come back to one device instead.
-void CostModel::add_links(Parts& parts, std::uint64_t tokens) const {
-  const double bytes = static_cast<double>(tokens * shape_.hidden) * kActivationBytes;
-  const double devices = deployment_.tensor_parallel;
-  const double hops = deployment_.stages - 1.0;
-  const double handed = bytes * std::max(shape_.residual_streams, 1U);
-  double seconds = hops * (hop_start_.value + handed / hop_bandwidth_.value);
-  if (devices > 1 && engine_.product_us > 0) {
-    seconds += shape_.depth() * engine_.linears_per_layer * devices * engine_.product_us * 1e-6;
-  } else if (devices > 1) {
-    double passing = 2 * (devices - 1) / devices * bytes / link_bandwidth_.value;
-    if (one_shot_bandwidth_ > 0) {
-      const double one_shot = (devices - 1) * bytes / one_shot_bandwidth_;
-      passing = std::min(one_shot, engine_.second_shot_us * 1e-6 + passing);
-    }
-    const double of_squares = shape_.qk_norm == QkNorm::kWhole ? 1 : 0;
-    seconds += shape_.depth() * 2 * (sum_start_.value + passing) + shape_.layers * of_squares * sum_start_.value;
+// for it, each device reads those of all others at once. A norm over all heads of q and k sums their squares over the
+// devices as well, two numbers a token. Where the host shares out one product after another, the parts of each product
+// come back to one device instead.
+double LinkCosts::sum_seconds(double bytes) const {
+  const ModelShape& shape = placed_.shape;
+  const EngineProfile& engine = placed_.engine;
+  const double devices = placed_.deployment.tensor_parallel;
+  if (devices < 2) return 0;
+  if (engine.product_us > 0) return shape.depth() * engine.linears_per_layer * devices * engine.product_us * 1e-6;
+  double passing = 2 * (devices - 1) / devices * bytes / bandwidth_;
+  if (one_shot_bandwidth_ > 0) {
+    const double one_shot = (devices - 1) * bytes / one_shot_bandwidth_;
+    passing = std::min(one_shot, engine.second_shot_us * 1e-6 + passing);
   }
-  seconds += exchange_seconds(tokens);
+  const double of_squares = shape.qk_norm == QkNorm::kWhole ? 1 : 0;
+  return shape.depth() * 2 * (sum_start_ + passing) + shape.layers * of_squares * sum_start_;
+}
+
+// Stages hand over all residual streams.
+void LinkCosts::add(Parts& parts, std::uint64_t tokens) const {
+  const double bytes = static_cast<double>(tokens * placed_.shape.hidden) * kActivationBytes;
+  const double hops = placed_.deployment.stages - 1.0;
+  const double handed = bytes * std::max(placed_.shape.residual_streams, 1U);
+  const double seconds =
+      hops * (hop_start_ + handed / hop_bandwidth_) + sum_seconds(bytes) + exchange_seconds(tokens);
   if (seconds > 0) parts.add(CostTerm::kLinks, Limit::kLinks, seconds, kLinkSpread);
 }
 
 // A token goes to the devices of its experts in the type that these multiply, and their outputs come back in 16 bits:
 // to those that hold an expert of it, whole or a slice, or to all devices where that is less. Those beyond the links
 // are reached through a network card of each device, at the same time.
-void CostModel::set_exchange(const Device& device) {
-  if (deployment_.data_parallel == 1) return;
-  const double devices = deployment_.devices_of_a_layer();
+void LinkCosts::set_exchange(const Device& device) {
+  const Deployment& deployment = placed_.deployment;
+  if (deployment.data_parallel == 1) return;
+  const double devices = deployment.devices_of_a_layer();
   const double joined = fact_or(device, F::kLinkDevices, devices);
   const bool leaves = devices > joined && joined >= kLeastDomain;
   const double others = leaves ? devices - joined : 0, near = devices - 1 - others;
-  const double copies = std::min(1.0, double{1} * shape_.experts_per_token / deployment_.expert_parallel);  // to each
+  const double of_each = double{1} * placed_.shape.experts_per_token / deployment.expert_parallel;
+  const double copies = std::min(1.0, of_each);
   const double pcie = fact_or(device, F::kPcieGbPerS, kUnknownPcie);
   const bool linked = device.fact(F::kLinkGbPerS) && (leaves || devices <= joined);
   const bool peers = linked || fact_or(device, F::kPeerAccess, 1) > 0;
   const double one_way = linked ? device.value(F::kLinkGbPerS) / 2 : pcie;
   const double link = kLinkShare * (peers ? 1 : kHostedShare) * one_way * 1e9;
   const double card = kExchangeCardShare * kNetworkShare * pcie * 1e9;
-  const double there = multiplies_in_format(device) ? 1 : kActivationBytes;
-  const double bytes = shape_.routed_width() * (there + kActivationBytes);
-  exchange_token_ = copies * bytes * std::max(near / link, others / card) / deployment_.tensor_parallel;
+  const double there = placed_.format.own ? 1 : kActivationBytes;
+  const double bytes = placed_.shape.routed_width() * (there + kActivationBytes);
+  exchange_token_ = copies * bytes * std::max(near / link, others / card) / deployment.tensor_parallel;
   exchange_start_ = 2e-6 * (kExchangeUs + (leaves ? kExchangeLeavesUs : 0) + (linked ? 0 : kHostedSumUs));
 }
 
-double CostModel::exchange_seconds(std::uint64_t tokens) const {
-  if (deployment_.data_parallel == 1) return 0;
+double LinkCosts::exchange_seconds(std::uint64_t tokens) const {
+  if (placed_.deployment.data_parallel == 1) return 0;
   const double each = exchange_start_ + static_cast<double>(tokens) * exchange_token_;
-  return static_cast<double>(shape_.expert_layers()) * each;
+  return static_cast<double>(placed_.shape.expert_layers()) * each;
 }
 
 }  // namespace kvroof
