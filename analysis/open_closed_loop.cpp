@@ -87,8 +87,8 @@ void check_same_weights(const TraceReader& open, const TraceReader& closed) {
 void check_alike(const TraceReader& open, const TraceReader& closed) {
   const TraceManifest& a = open.manifest();
   const TraceManifest& b = closed.manifest();
-  if (a.policy != "full") throw unlike(open, closed, "the first was not recorded under full attention");
-  if (b.policy == "full") throw unlike(open, closed, "the second was recorded under full attention");
+  if (a.policy != kFullAttention) throw unlike(open, closed, "the first was not recorded under full attention");
+  if (b.policy == kFullAttention) throw unlike(open, closed, "the second was recorded under full attention");
   check_same_model(open, closed);
   if (a.sequences.size() != b.sequences.size()) {
     throw unlike(open, closed, fmt::format("the first has {} sequences, the second {}", a.sequences.size(),

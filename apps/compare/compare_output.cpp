@@ -132,7 +132,7 @@ std::string answer_text(const Ranking& r) {
   if (with == r.ranked.end()) return first_text(r) + prompts_text(r);
   const std::string there = &*with == &best ? "There" : fmt::format("With a batch of {} there,", with->batch);
   return fmt::format("{} {} {}.{}", first_text(r), there,
-                     gain_text(*with->served.drafts, best.workload->policy().name != "full", r.goals.under_load),
+                     gain_text(*with->served.drafts, !best.workload->policy().is_full(), r.goals.under_load),
                      prompts_text(r));
 }
 

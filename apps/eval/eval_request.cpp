@@ -25,7 +25,7 @@ std::vector<PolicySpec> points_with_full(const Arguments& arguments) {
   std::vector<PolicySpec> points = parse_policies("full");
   for (PolicySpec& point : policy_points(arguments)) {
     check_runnable(point);
-    if (point.name != "full") points.push_back(std::move(point));
+    if (!point.is_full()) points.push_back(std::move(point));
   }
   return points;
 }

@@ -155,7 +155,7 @@ static const Plan* best_with_drafts(const Question& q, const Plan& plan) {
 
 std::string answer_text(const Question& q, const Plan& plan) {
   const std::string text = served_text(q, plan);
-  const bool evicts = plan.workload->policy().name != "full";
+  const bool evicts = !plan.workload->policy().is_full();
   if (plan.batch == 0 || !plan.prediction.fits) return text;
   if (!plan.drafts) {
     const Plan* with = best_with_drafts(q, plan);

@@ -37,9 +37,9 @@ std::string stage_note(const EngineProfile& engine) {
     return fmt::format("--pp: stages of {} wait for each other, so that they share the memory of a model and not its "
                        "time", engine.name);
   }
-  if (engine.name == "tensorrt-llm") return "";
-  return fmt::format("--pp: stages of {} are taken to work on different sequences at once; rows that show it were "
-                     "measured under tensorrt-llm alone", engine.name);
+  if (engine.measured_stages) return "";
+  return fmt::format("--pp: stages of {} are taken to work on different sequences at once, which no measured row of it "
+                     "shows", engine.name);
 }
 
 std::string expert_note(const EngineProfile& engine) {
@@ -50,10 +50,9 @@ std::string expert_note(const EngineProfile& engine) {
 }
 
 std::string group_note(const EngineProfile& engine) {
-  if (engine.name == "tensorrt-llm") return "";
-  return fmt::format("--dp: {} is taken to send tokens to experts as DeepEP's kernels do; rows of whole models that "
-                     "show it were measured under tensorrt-llm alone",
-                     engine.name);
+  if (engine.measured_groups) return "";
+  return fmt::format("--dp: {} is taken to send tokens to experts as DeepEP's kernels do, which no measured row of a "
+                     "whole model under it shows", engine.name);
 }
 
 }  // namespace

@@ -126,7 +126,7 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request, std::spa
   const auto any_point = [&](auto holds) {
     return std::any_of(request.points.begin(), request.points.end(), holds);
   };
-  const bool evicts = any_point([](const PolicySpec& point) { return point.name != "full"; });
+  const bool evicts = any_point([](const PolicySpec& point) { return !point.is_full(); });
   if (evicts && request.model.compressed) {
     notes.push_back(compressed_note(request.model, std::uint64_t{request.prompt} + request.output));
   }

@@ -100,7 +100,7 @@ int run_analyze(const Arguments& arguments) {
   const std::string unknown = of_policies ? rotation_note(trace.manifest(), options.points) : "";
   if (!unknown.empty() && !arguments.quiet) say("note: {}\n", unknown);
   const std::string& policy = trace.manifest().policy;
-  if (policy != "full" && !arguments.quiet) {
+  if (policy != kFullAttention && !arguments.quiet) {
     say("note: recorded under {}: attention is over all recorded tokens, also those it had evicted\n",
         policy);
   }

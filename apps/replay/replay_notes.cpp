@@ -89,7 +89,7 @@ void note_quality(const ReplayAnswer& answer, Notes& notes) {
     return;
   }
   if (!measure.output_error) notes.emplace_back("--quality recall: output error was not measured");
-  if (m.policy != "full") {
+  if (m.policy != kFullAttention) {
     notes.push_back(
         fmt::format("the trace was recorded under {}: recall and output error compare with attention over all "
                     "recorded tokens in that run, not with a full-attention run",
@@ -261,7 +261,7 @@ void note_caches(const ReplayAnswer& answer, Notes& notes) {
 // Evictions that no point is compared with say nothing of whether they are right.
 void note_not_compared(const ReplayAnswer& answer, Notes& notes) {
   const TraceManifest& m = answer.manifest;
-  if (m.source != "engine" || m.policy == "full") return;
+  if (m.source != "engine" || m.policy == kFullAttention) return;
   if (answer.request.row_cache && answer.row_cache == nullptr) return;  // whose note says how to compare
   const std::optional<PolicySpec> recorded = recorded_policy(m);
   if (recorded && policy_info(recorded->name).traits(*recorded).selects) return;  // which evicts nothing
@@ -297,7 +297,7 @@ void note_closed_loop(const ReplayAnswer& answer, Notes& notes) {
   if (!report.rounding_note.empty()) notes.push_back(report.rounding_note);
   TraceManifest closed;
   closed.policy = report.policy;
-  const auto plain = [](const PointResult& r) { return r.spec.name == "full"; };
+  const auto plain = [](const PointResult& r) { return r.spec.is_full(); };
   const auto same = [&](const PointResult& r) { return is_recorded_policy(closed, r.spec); };
   if (std::ranges::all_of(answer.results, plain) || std::ranges::any_of(answer.results, same)) return;
   notes.push_back(fmt::format("the closed loop was recorded under {}, which none of the points is: open against closed "

@@ -276,7 +276,7 @@ Json manifest_json(const ReplayAnswer& answer) {
   json["options"] = std::move(options);
   json["quality"] = {
       {"relative_to",
-       m.policy == "full"
+       m.policy == kFullAttention
            ? "full attention over the recorded tokens, in the recorded run"
            : "full attention over all recorded tokens, with the queries of the recorded run under " + m.policy},
       {"recall",

@@ -55,7 +55,7 @@ std::string beside_full(const SimulatedRow& best, const std::vector<SimulatedRow
     const bool same = row.device == best.device && row.deployment == best.deployment && &row != &best;
     const bool alike = row.best_split == best.best_split &&
                        (row.best_split || row.prefill_replicas == best.prefill_replicas);
-    if (!same || !alike || !row.problem.empty() || row.workload->policy().name != "full") continue;
+    if (!same || !alike || !row.problem.empty() || !row.workload->policy().is_full()) continue;
     return fmt::format(", {:.2f} times what it serves under full", best.rate / row.rate);
   }
   return "";

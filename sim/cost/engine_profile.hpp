@@ -112,6 +112,8 @@ struct EngineProfile {
   double reserve_fraction = 0;            // of usable memory: allocator slack
 
   // Several devices.
+  bool measured_stages = false;           // rows of published tables show its stages that work at the same time
+  bool measured_groups = false;           // likewise groups of devices that share experts
   bool stages_by_default = false;         // where nothing else is asked for: layers one after another
   bool overlaps_stages = false;           // stages of a server work on different sequences at the same time
   bool short_ends = false;                // where layers do not divide, other stages than first and last have more

@@ -100,6 +100,8 @@ constexpr Field kFields[] = {
     {"beam_copies", &P::beam_copies, 0, 16},
     {"reserve_gib", &P::reserve_gib, 0, 64},
     {"reserve_fraction", &P::reserve_fraction, 0, 0.9},
+    {"measured_stages", &P::measured_stages, 0, 1},
+    {"measured_groups", &P::measured_groups, 0, 1},
     {"stages_by_default", &P::stages_by_default, 0, 1},
     {"overlaps_stages", &P::overlaps_stages, 0, 1},
     {"short_ends", &P::short_ends, 0, 1},

@@ -13,6 +13,9 @@
 
 namespace kvroof {
 
+// What other policies are compared with: nothing is evicted, and every token is read.
+inline constexpr std::string_view kFullAttention = "full";
+
 struct PolicySpec {
   std::string name;
   Budget budget;  // from budget= or compression=, or set from --budget; kUnlimited when there is none
@@ -24,6 +27,7 @@ struct PolicySpec {
   // [layers][KV heads]: what the file that heads= names says of each head, once policy_points() has read it.
   std::vector<std::vector<float>> head_values = {};
 
+  [[nodiscard]] bool is_full() const { return name == kFullAttention; }
   // name:key=value… with the budget first: identifies a point of a sweep.
   [[nodiscard]] std::string text() const;
   [[nodiscard]] std::optional<std::string_view> find(std::string_view key) const;

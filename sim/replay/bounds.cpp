@@ -50,7 +50,7 @@ MeanRows mean_rows(const PointResult& point) {
 
 std::optional<Budget> bound_budget(const PointResult& point) {
   // Under a sliding window full attention reads fewer rows than there are, and all that count.
-  if (!point.quality || point.spec.name == "full") return std::nullopt;
+  if (!point.quality || point.spec.is_full()) return std::nullopt;
   if (point.spec.budget.kind != Budget::Kind::kUnlimited) return point.spec.budget;
   const MeanRows rows = mean_rows(point);
   if (rows.read >= rows.all) return std::nullopt;
