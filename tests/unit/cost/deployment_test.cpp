@@ -335,7 +335,7 @@ TEST_CASE("what a host does for each sequence hides behind the device and prompt
   const auto step = [&](double hidden_us, double beside) {
     engine.hidden_request_us = hidden_us;
     const CostModel cost(model("llama-2-7b"), kBf16, find_device("h100-sxm", kCatalog), engine);
-    return cost.step(full_attention_summary(cost.shape(), 64, 8), 100, beside).value;
+    return cost.step(full_attention_summary(cost.shape(), 64, 8), Pass{.sequences = 100, .beside = beside}).value;
   };
   const double device = step(0, 0);
   CHECK(device < 0.02);
