@@ -99,7 +99,7 @@ double AttentionCosts::heads_beside_latent() const {
 }
 
 void AttentionCosts::add_prompts(Parts& parts, const ResidencySummary& residency, const StepTraffic& traffic,
-                                 std::uint64_t sequences) const {
+                                 std::uint64_t sequences, bool beside) const {
   const ModelShape& shape = placed_.shape;
   const EngineProfile& engine = placed_.engine;
   const std::uint64_t tokens = sequences * residency.computed_tokens();
@@ -113,7 +113,7 @@ void AttentionCosts::add_prompts(Parts& parts, const ResidencySummary& residency
   const double unfused = engine.fused_attention ? 0
                                                 : 4.0 * 2 * layers * shape.heads * static_cast<double>(tokens) *
                                                       static_cast<double>(residency.prompt);
-  parts.add_roofline(CostTerm::kAttention, Limit::kKv, layers, start_,
+  parts.add_roofline(CostTerm::kAttention, Limit::kKv, beside ? 0 : layers, start_,
                      static_cast<double>(sequences) * earlier_bytes(residency) +
                          held * static_cast<double>(traffic.bytes[Cause::kKvWrite]) + placed_.share * unfused,
                      rates_.attention_bandwidth, passes * (share * traffic[KernelFamily::kAttention].value),

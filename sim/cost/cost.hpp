@@ -4,6 +4,7 @@
 //   linear_costs.hpp    products with weights and the kernels between them      launches.hpp   how many kernels
 //   attention_costs.hpp attention; index_costs.hpp, state_costs.hpp             policy_costs.hpp   a policy's kernels
 //   link_costs.hpp      what devices exchange                                   host_costs.hpp     what the host does
+//   components.hpp      how these add up to a pass
 //   parts.hpp           the sum of all these, as an estimate                    datasheet_limit.hpp   no time is below
 //   memory_model.hpp    the ledger of a batch, and the largest batch
 #pragma once
@@ -53,7 +54,11 @@ class CostModel {
   [[nodiscard]] Estimate step(const ResidencySummary& residency, const Pass& pass) const;
   // Seconds that the prompts of a pass take together, up to their first tokens.
   [[nodiscard]] Estimate prefill(const ResidencySummary& residency, const Pass& pass) const;
-  // The same of so many sequences, shared out evenly over groups of devices that attend to sequences of their own.
+  // Seconds of a pass that makes tokens of answers and computes prompts, or parts of them, beside these: weights are
+  // read once and kernels start once.
+  [[nodiscard]] Estimate mixed(const ResidencySummary& answers, const Pass& pass, const ResidencySummary& prompts,
+                               const Pass& prompt_pass) const;
+  // Those of so many sequences, shared out evenly over groups of devices that attend to sequences of their own.
   [[nodiscard]] Estimate step(const ResidencySummary& residency, std::uint64_t sequences) const {
     return step(residency, deployment().pass_of(sequences));
   }
@@ -92,7 +97,7 @@ class CostModel {
   [[nodiscard]] const EngineProfile& engine() const;
 
  private:
-  struct Components;  // cost.cpp
+  struct Components;  // components.hpp
   std::shared_ptr<const Components> of_;
 };
 

@@ -45,6 +45,11 @@ void HostCosts::add_prompts(Parts& parts, std::uint64_t sequences, double beside
   add(parts, sequences, sequences, of_prompts(), beside);
 }
 
+void HostCosts::add_mixed(Parts& parts, std::uint64_t answers, StepTokens tokens, std::uint64_t prompts,
+                          double beside) const {
+  add(parts, answers + prompts, answers * tokens.passed + prompts, of_prompts(), beside);
+}
+
 // The device waits for the host where launching (without a graph) and what the host does for each sequence while the
 // device computes take longer than computing, of the step and of the prompts that share its iteration. Without a graph
 // it idles longer between kernels also where they do not.

@@ -14,6 +14,8 @@ class HostCosts {
   // with so many rows of logits.
   void add_step(Parts& parts, std::uint64_t sequences, StepTokens tokens, double beside) const;
   void add_prompts(Parts& parts, std::uint64_t sequences, double beside) const;
+  // Of sequences of answers, and of prompts, in one pass.
+  void add_mixed(Parts& parts, std::uint64_t answers, StepTokens tokens, std::uint64_t prompts, double beside) const;
   // Of launching all kernels of a step of so many sequences, and of prompts: nothing where they are replayed.
   [[nodiscard]] double step_launches(std::uint64_t sequences, std::uint64_t tokens) const;
   [[nodiscard]] double prompt_launches() const;

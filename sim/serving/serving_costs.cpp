@@ -145,9 +145,8 @@ LayerCounts DeploymentCosts::prompt_counts(std::uint32_t tokens) const {
   return counts;
 }
 
-// Parts of prompts pass together: weights are read and kernels start once, and what is computed is the sum of all.
-double DeploymentCosts::prompt_seconds(std::span<const PromptPart> prompts, double answers,
-                                       double fill) const {
+// The mean of the parts, likewise.
+ResidencySummary DeploymentCosts::summary_of(std::span<const PromptPart> prompts) const {
   std::uint32_t longest = 0;
   std::uint64_t ends = 0, computed = 0;
   LayerCounts whole, before;
@@ -166,27 +165,20 @@ double DeploymentCosts::prompt_seconds(std::span<const PromptPart> prompts, doub
   mean.prefill = nearest_mean(whole, prompts.size());
   mean.cached = mean.prompt - rounded_up(computed);
   mean.cached_prefill = nearest_mean(before, prompts.size());
-  return reading_.prompt(cost_.prefill(mean, {prompts.size(), fill, answers}));
+  return mean;
 }
 
-double DeploymentCosts::start_seconds(double answers, double fill) const {
-  return reading_.prompt(cost_.prefill(profiles_.front().mean, {1, fill, answers}));
-}
-
+// Answers and parts of prompts pass together. What prompts add to a step is read as prompts are.
 double DeploymentCosts::step_seconds(std::span<const Decoding> sequences, std::span<const PromptPart> prompts,
                                      GroupFill fill) const {
-  if (sequences.empty()) return prompt_seconds(prompts, 0, fill.prompts);
+  const Pass answers{sequences.size(), fill.answers}, parts{prompts.size(), fill.prompts};
+  if (sequences.empty()) return reading_.prompt(cost_.prefill(summary_of(prompts), parts));
   const ResidencySummary mean = summary_of(sequences);
-  const auto step = [&](double beside) {
-    return reading_.step(cost_.step(mean, {sequences.size(), fill.answers, beside}));
-  };
-  const double alone = step(0);
-  if (prompts.empty()) return alone;
-  // Answers and parts of prompts pass together, so that weights are read and kernels start once: what the shortest
-  // part takes is in the answers' step.
-  const double prompt = prompt_seconds(prompts, alone, fill.prompts);
-  const double beside = std::max(0.0, prompt - start_seconds(alone, fill.prompts));
-  return step(beside) + beside;
+  const Estimate alone = cost_.step(mean, answers);
+  if (prompts.empty()) return reading_.step(alone);
+  const Estimate mixed = cost_.mixed(mean, answers, summary_of(prompts), parts);
+  const double added = std::max(0.0, mixed.value - alone.value);
+  return reading_.step(alone) + reading_.prompt(scaled(mixed, added / mixed.value));
 }
 
 }  // namespace kvroof

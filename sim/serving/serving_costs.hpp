@@ -89,9 +89,7 @@ class DeploymentCosts : public ServingCosts {
   [[nodiscard]] double part_of_cache(std::size_t profile, std::uint64_t rows) const;
   [[nodiscard]] ResidencySummary summary_of(std::span<const Decoding> sequences) const;
   [[nodiscard]] LayerCounts prompt_counts(std::uint32_t tokens) const;
-  // What the shortest prompt takes: reading weights and starting kernels.
-  [[nodiscard]] double start_seconds(double answers, double fill) const;
-  [[nodiscard]] double prompt_seconds(std::span<const PromptPart> prompts, double answers, double fill) const;
+  [[nodiscard]] ResidencySummary summary_of(std::span<const PromptPart> prompts) const;
 
   const CostModel& cost_;
   std::span<const LengthProfile> profiles_;

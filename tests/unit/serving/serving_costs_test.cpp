@@ -178,7 +178,7 @@ TEST_CASE("a prompt beside answers does not read the weights again") {
   const std::vector<Decoding> answers(32, Decoding{2048, 50});
   const double alone = served.decode(answers);
   const std::vector<PromptPart> little = {{0, 16}}, long_one = {{0, 2048}};
-  CHECK(served.costs.step_seconds(answers, little) == Approx(alone).epsilon(0.02));
+  CHECK(served.costs.step_seconds(answers, little) < alone + 0.06 * served.prompts(little));
   const double beside = served.costs.step_seconds(answers, long_one);
   CHECK(beside < alone + served.prompts({{0, 2048}}));
   CHECK(beside > alone + 0.5 * served.prompts({{0, 2048}}));
