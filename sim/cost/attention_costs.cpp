@@ -59,7 +59,7 @@ void AttentionCosts::add_step(Parts& parts, const ResidencySummary& residency, c
   const ModelShape& shape = placed_.shape;
   const EngineProfile& engine = placed_.engine;
   const double layers = shape.layers, group = mean_group(shape, residency);
-  const double held = placed_.kv_share_of(residency.storage_heads);
+  const double held = placed_.kv_share_of(residency, residency.decode);
   // Logits and probabilities are each written and read once when attention is not fused.
   const double unfused = engine.fused_attention ? 0 : 4 * probability_bytes(residency, queries);
   const double heads_there = static_cast<double>(sequences) * placed_.kv_share * std::max(shape.kv_heads, 1U);
@@ -89,7 +89,7 @@ double AttentionCosts::earlier_bytes(const ResidencySummary& residency) const {
   // Few queries choose fewer of them than there are.
   const double chosen = double{1} * residency.computed_tokens() * placed_.shape.index.tokens;
   const double share = chosen > 0 ? std::min(1.0, chosen / residency.cached) : 1;
-  return placed_.kv_share * share * all;
+  return placed_.kv_share_of(residency, residency.cached_prefill) * share * all;
 }
 
 double AttentionCosts::heads_beside_latent() const {
@@ -103,7 +103,7 @@ void AttentionCosts::add_prompts(Parts& parts, const ResidencySummary& residency
   const ModelShape& shape = placed_.shape;
   const EngineProfile& engine = placed_.engine;
   const std::uint64_t tokens = sequences * residency.computed_tokens();
-  const double layers = shape.layers, held = placed_.kv_share_of(residency.storage_heads);
+  const double layers = shape.layers, held = placed_.kv_share_of(residency, residency.prefill);
   // A policy that looks at the probabilities of a prompt has q · k computed a second time.
   const double passes = residency.needs_probabilities ? 1.5 : 1;
   const bool chosen = index_.chooses(residency.computed_prefill());

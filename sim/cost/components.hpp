@@ -63,7 +63,7 @@ struct CostModel::Components {
   }
   // Bytes of caches that a step reads on this device.
   [[nodiscard]] double kv_read(const ResidencySummary& residency, const StepTraffic& traffic) const {
-    return placed.kv_share_of(residency.storage_heads) * static_cast<double>(traffic.bytes[Cause::kKvRead]);
+    return placed.kv_share_of(residency, residency.decode) * static_cast<double>(traffic.bytes[Cause::kKvRead]);
   }
   [[nodiscard]] KernelRates::Reading reading(const LinearWork& work, double kv_bytes) const {
     const double weights = attention_only(placed.shape) ? 0 : placed.share * work.bytes;

@@ -9,11 +9,6 @@ namespace {
 
 using u64 = std::uint64_t;
 
-// Rows that a query of a sequence of so many tokens sees in a layer.
-double seen_in(const ModelShape& s, std::uint32_t layer, double tokens) {
-  return s.rows_of_token(layer) * (s.window(layer) > 0 ? std::min<double>(tokens, s.window(layer)) : tokens);
-}
-
 // Of causal attention over so many tokens of a prompt. Where an index chooses, layers are alike, of latent attention.
 LayerCounts prompt_counts(const ModelShape& s, std::uint32_t prompt) {
   LayerCounts counts;
@@ -35,8 +30,8 @@ LayerCounts decode_counts(const ModelShape& s, double tokens) {
   LayerCounts counts;
   double seen = 0;
   for (std::uint32_t layer = 0; layer < s.layers; ++layer) {
-    seen += seen_in(s, layer, tokens);
-    if (s.is_other(layer)) counts.attended_other += nearest(seen_in(s, layer, tokens));
+    seen += rows_seen(s, layer, tokens);
+    if (s.is_other(layer)) counts.attended_other += nearest(rows_seen(s, layer, tokens));
   }
   counts.attended = nearest(seen);
   counts.resident = nearest(rows_held(s, tokens));
@@ -50,10 +45,14 @@ LayerCounts decode_counts(const ModelShape& s, double tokens) {
 
 }  // namespace
 
+double rows_seen(const ModelShape& s, std::uint32_t layer, double tokens) {
+  return s.rows_of_token(layer) * (s.window(layer) > 0 ? std::min<double>(tokens, s.window(layer)) : tokens);
+}
+
 double rows_held(const ModelShape& s, double tokens) {
   double rows = 0;
   for (std::uint32_t layer = 0; layer < s.layers; ++layer) {
-    if (s.has_own_rows(layer)) rows += seen_in(s, layer, tokens);
+    if (s.has_own_rows(layer)) rows += rows_seen(s, layer, tokens);
   }
   return rows;
 }

@@ -29,14 +29,25 @@ u64 live_elements(const ModelShape& s, std::uint32_t devices) {
 // Exact below 2^53; more than an exabyte is one exabyte, so that sums cannot wrap around.
 Bytes bytes_of(double bytes) { return Bytes(static_cast<u64>(std::llround(std::min(bytes, 1e18)))); }
 
-// Of a prompt's rows those that the windows beside compressed rows have let go by its end: a cache of their own kind,
-// in which no buffer keeps them.
+// Of a prompt's rows those that windows have let go by its end, which no buffer keeps.
 u64 hidden_rows(const ModelShape& shape, u64 prompt) {
   u64 rows = 0;
-  for (std::uint32_t layer = 0; shape.compressed && layer < shape.layers; ++layer) {
-    rows += prompt - std::min<u64>(prompt, shape.window(layer));
+  for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
+    if (shape.window(layer) == 0 || !shape.has_own_rows(layer)) continue;
+    rows += shape.rows_of_token(layer) * (prompt - std::min<u64>(prompt, shape.window(layer)));
   }
   return rows;
+}
+
+// Whether layers hold the rows too that their windows no longer show. Windows beside compressed rows have a cache of
+// their own kind, which no engine is known to keep whole.
+bool keeps_hidden_rows(const Placement& placed) {
+  return placed.engine.keeps_hidden_rows && !placed.shape.compressed;
+}
+
+// Rows that a policy keeps apart, for each of the model.
+u64 rows_of_one(const ModelShape& shape, const ResidencySummary& residency) {
+  return std::max(residency.storage_heads / std::max(shape.kv_heads, 1U), 1U);
 }
 
 // Of one row in the layers' mean; an index may have keys in some of them alone.
@@ -52,7 +63,7 @@ KvBytes MemoryModel::allocated(const ResidencySummary& residency) const {
   const KvType& kv = placed_.types().kv;
   const u64 rows = shape.other.layers.empty() && shape.sharing_layers == 0
                        ? u64{residency.storage_heads} * residency.layers
-                       : rows_of_token(shape) * std::max(residency.storage_heads / shape.kv_heads, 1U);
+                       : rows_of_token(shape) * rows_of_one(shape, residency);
   const u64 drafted = rows * (placed_.deployment.step_tokens().passed - 1);
   KvBytes bytes = allocated_for_tokens(residency);
   if (drafted == 0) return bytes;
@@ -66,8 +77,7 @@ KvBytes MemoryModel::allocated_for_tokens(const ResidencySummary& residency) con
   const EngineProfile& engine = placed_.engine;
   const KvType& kv = placed_.types().kv;
   if (state_pages()) return kv_row(shape, kv) * rows_in_state_pages(residency, residency.peak_rows);
-  // Windows beside compressed rows have a cache of their own kind, which no engine is known to keep whole.
-  if (!engine.keeps_hidden_rows || residency.evicts || shape.layer_windows.empty() || shape.compressed) {
+  if (!keeps_hidden_rows(placed_) || residency.evicts || shape.layer_windows.empty()) {
     return residency.allocated_bytes(shape, kv, engine.paged_cache);
   }
   const u64 tokens = u64{residency.prompt} + residency.steps;
@@ -83,7 +93,8 @@ KvBytes MemoryModel::allocated_for_tokens(const ResidencySummary& residency) con
 void MemoryModel::add_cache(MemoryLedger& m, const ResidencySummary& residency, double sequences) const {
   const KvType& kv = placed_.types().kv;
   // Of all rows, on this device.
-  const double held = placed_.kv_share_of(residency.storage_heads) * placed_.stage_share;
+  const double held =
+      kv_share_of(residency, static_cast<double>(residency.peak_rows)) * placed_.stage_share;
   const auto of_batch = [&](u64 bytes) { return bytes_of(held * static_cast<double>(bytes) * sequences); };
   const KvBytes allocated = this->allocated(residency);
   m.kv_allocated = of_batch(allocated.total());
@@ -114,10 +125,13 @@ Bytes MemoryModel::prefill_transient(const ResidencySummary& residency, double s
   const ModelShape& shape = placed_.shape;
   const EngineProfile& engine = placed_.engine;
   const KvType& kv = placed_.types().kv;
-  const double share = placed_.kv_share_of(residency.storage_heads), prompt = residency.prompt;
+  const double share = kv_share_of(residency, static_cast<double>(residency.prefill.written));
+  const double prompt = residency.prompt;
   // Pages that rows leave are free at once: where a prompt is evicted from in them, what stays is not there twice.
   const bool in_place = engine.paged_cache && !kv.by_age();
-  const u64 elsewhere = residency.prefill.written - hidden_rows(shape, residency.prompt);
+  const u64 hidden =
+      keeps_hidden_rows(placed_) ? 0 : rows_of_one(shape, residency) * hidden_rows(shape, residency.prompt);
+  const u64 elsewhere = residency.prefill.written - std::min(residency.prefill.written, hidden);
   const double whole =
       engine.evicts_after_prompt
           ? share * placed_.stage_share *
@@ -153,14 +167,17 @@ MemoryLedger MemoryModel::ledger(const ResidencySummary& residency, std::uint64_
 
 double MemoryModel::prompt_bytes(std::uint64_t tokens) const {
   ModelShape shape = placed_.shape;
-  if (placed_.engine.keeps_hidden_rows && !shape.compressed) shape.layer_windows.clear();
-  return placed_.kv_share * placed_.stage_share *
+  if (keeps_hidden_rows(placed_)) shape.layer_windows.clear();
+  const double others = placed_.others_of(rows_held(shape, static_cast<double>(tokens)));
+  return placed_.kv_share_of(shape.kv_heads, others) * placed_.stage_share *
              static_cast<double>(kv_bytes(shape, placed_.types().kv, tokens).value) +
          draft_cache_bytes(static_cast<double>(tokens));
 }
 
 double MemoryModel::whole_cache_bytes(double tokens) const {
-  return placed_.kv_share * rows_held(placed_.shape, tokens) * mean_row_bytes(placed_.shape, placed_.types().kv);
+  const double rows = rows_held(placed_.shape, tokens);
+  return placed_.kv_share_of(placed_.shape.kv_heads, placed_.others_of(rows)) * rows *
+         mean_row_bytes(placed_.shape, placed_.types().kv);
 }
 
 double MemoryModel::held_compressors() const {

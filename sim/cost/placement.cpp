@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/cost/draft_residency.hpp"
+
 namespace kvroof {
 namespace {
 
@@ -85,14 +87,35 @@ Placement::Placement(const ModelShape& model, const Deployment& layout, const De
   const double of_stage = std::ceil(shape.layers / static_cast<double>(deployment.stages));
   stage_share = std::min(1.0, of_stage / (shape.layers - shape.sharing_layers));
   kv_share = share_of_heads(shape.kv_heads, deployment.tensor_parallel);
-  // Where kinds of layers are spread differently, the larger share counts for all.
-  if (!shape.other.layers.empty()) {
-    kv_share = std::max(kv_share, share_of_heads(shape.other.kv_heads, deployment.tensor_parallel));
-  }
+  other_kv_share = share_of_heads(shape.other.kv_heads, deployment.tensor_parallel);
 }
 
-double Placement::kv_share_of(std::uint32_t storage_heads) const {
-  return storage_heads <= shape.kv_heads ? kv_share : share_of_heads(storage_heads, deployment.tensor_parallel);
+double Placement::kv_share_of(std::uint32_t storage_heads, double others) const {
+  if (storage_heads > shape.kv_heads) return share_of_heads(storage_heads, deployment.tensor_parallel);
+  return kv_share + others * (other_kv_share - kv_share);
+}
+
+double Placement::kv_share_of(const ResidencySummary& residency, const LayerCounts& attended) const {
+  const auto all = static_cast<double>(attended.attended), others = static_cast<double>(attended.attended_other);
+  return kv_share_of(residency.storage_heads, all > 0 ? others / all : 0);
+}
+
+// The tokens that a head holds are found between none and all rows of one head.
+double Placement::others_of(double rows) const {
+  if (shape.other.layers.empty() || !(rows > 0) || kv_share == other_kv_share) return 0;
+  double all = 0, others = 0, low = 0, high = rows;
+  for (int halving = 0; halving < 40; ++halving) {
+    const double tokens = 0.5 * (low + high);
+    all = others = 0;
+    for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
+      if (!shape.has_own_rows(layer)) continue;
+      const double held = rows_seen(shape, layer, tokens);
+      all += held;
+      if (shape.is_other(layer)) others += held;
+    }
+    (all < rows ? low : high) = tokens;
+  }
+  return all > 0 ? others / all : 0;
 }
 
 Placement Placement::of_draft(const Device& device) const {

@@ -8,6 +8,7 @@
 #include "sim/cost/engine_profile.hpp"
 #include "sim/device/device.hpp"
 #include "sim/model/model_shape.hpp"
+#include "sim/traffic/summary.hpp"
 
 namespace kvroof {
 
@@ -32,11 +33,17 @@ struct Placement {
   double share = 1;        // of each layer, on one device
   double stage_share = 1;  // of the layers, on the stage that has most of them
   double kv_share = 1;     // of its cache: devices hold the same heads where there are fewer than devices
+  double other_kv_share = 1;  // likewise of layers of other heads (ModelShape::other)
   Bytes weights, capacity;  // of one device
 
   [[nodiscard]] const TrafficTypes& types() const { return deployment.types; }
   // What one device holds of rows of so many heads that a policy keeps apart: query heads, where each has its own.
-  [[nodiscard]] double kv_share_of(std::uint32_t storage_heads) const;
+  // `others`: what layers of other heads have of the rows.
+  [[nodiscard]] double kv_share_of(std::uint32_t storage_heads, double others) const;
+  [[nodiscard]] double kv_share_of(const ResidencySummary& residency, const LayerCounts& attended) const;
+  // What layers of other heads have of so many rows of a sequence, where all heads hold as many tokens, as far as their
+  // windows show them.
+  [[nodiscard]] double others_of(double rows) const;
   // What drafts for the model, where that is a model too, on the same devices: a layer of the target shares its
   // embedding, and the host has scheduled its steps with the target's.
   [[nodiscard]] Placement of_draft(const Device& device) const;

@@ -21,7 +21,7 @@ void PolicyCosts::add(Parts& parts, Rate start, double bytes, double bandwidth, 
 
 void PolicyCosts::add_step(Parts& parts, const ResidencySummary& residency, const StepTraffic& traffic,
                            double observed) const {
-  const double held = placed_.kv_share_of(residency.storage_heads);
+  const double held = placed_.kv_share_of(residency, residency.decode);
   const auto bytes = static_cast<double>(traffic.bytes[Cause::kScores] + traffic.bytes[Cause::kCompaction]);
   add(parts, {rates_.kernel_start.value, kPolicySpread}, held * bytes + placed_.share * observed,
       placed_.engine.policy_share * rates_.attention_bandwidth.value, traffic);
@@ -29,7 +29,7 @@ void PolicyCosts::add_step(Parts& parts, const ResidencySummary& residency, cons
 
 // Scores are summed up on the chip while the queries of a prompt pass.
 void PolicyCosts::add_prompts(Parts& parts, const ResidencySummary& residency, const StepTraffic& traffic) const {
-  const double held = placed_.kv_share_of(residency.storage_heads);
+  const double held = placed_.kv_share_of(residency, residency.prefill);
   add(parts, rates_.kernel_start, held * static_cast<double>(traffic.bytes[Cause::kCompaction]),
       rates_.attention_bandwidth.value, traffic);
 }

@@ -31,14 +31,37 @@ TEST_CASE("a ledger has the rows that layers of each kind hold, and none of thos
   }
 }
 
-TEST_CASE("the share of a device is that of the layers whose heads spread least") {
-  // 16 KV heads in most layers, 4 in the others.
-  CHECK(4 * cache_of("gemma-4-31b", 4) == cache_of("gemma-4-31b", 1));
-  CHECK(cache_of("gemma-4-31b", 8) == cache_of("gemma-4-31b", 4));
+TEST_CASE("a device has of each kind of layer the share that its KV heads spread to") {
+  // 40 layers show 1,024 tokens of 8 KV heads of 256, 8 layers all tokens of one of 512.
+  const auto bytes = [](std::uint32_t devices) {
+    const CostModel cost = cost_of("gemma-4-12b", devices);
+    return static_cast<double>(
+        cost.memory().ledger(full_attention_summary(cost.shape(), 16384, 256), 1).kv_allocated.value);
+  };
+  constexpr double kMib = 1 << 20;
+  for (const std::uint32_t devices : {1U, 2U, 4U, 8U}) {
+    CHECK(bytes(devices) / kMib == Approx(320.0 / devices + 260).epsilon(1e-6));
+  }
+  const auto reading = [](std::uint32_t devices) {
+    const CostModel cost = cost_of("gemma-4-12b", devices);
+    return cost.predict(full_attention_summary(cost.shape(), 16384, 256), 64).terms[1].value;
+  };
+  CHECK(reading(8) / reading(4) == Approx(300.0 / 340).epsilon(0.1));
   CHECK(deployment_problem(model("step-3.5-flash"), cost_of("step-3.5-flash", 8).deployment()).empty());
   Deployment odd = cost_of("gemma-4-e2b", 1).deployment();
   odd.tensor_parallel = 16;
   CHECK(deployment_problem(model("gemma-4-e2b"), odd).find("8 query heads cannot be spread") == 0);
+}
+
+TEST_CASE("a prompt that is evicted from takes no more beside windows than what they show of it") {
+  // 52 layers show 1,024 tokens, 10 all of them; 16 KV heads of 128.
+  const CostModel cost = cost_of("gemma-3-27b", 1);
+  ResidencySummary r = full_attention_summary(cost.shape(), 65536, 16);
+  const std::uint64_t shown = 16 * (10 * 65536 + 52 * 1024);
+  CHECK(r.prefill.resident == shown);
+  r.evicts = true;
+  r.prefill.resident = shown / 4;
+  CHECK(cost.memory().ledger(r, 1).prefill_transient.value == (shown - shown / 4) * 512);
 }
 
 TEST_CASE("a drafting layer is one of most of its model's") {
