@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <random>
 #include <system_error>
 #include <utility>
 
@@ -111,13 +112,15 @@ bool is_replaceable(const std::filesystem::path& path) {
   return !std::filesystem::exists(status) || std::filesystem::is_regular_file(status);
 }
 
-std::string temporary_name(const std::filesystem::path& path, std::string_view suffix) {
-  return is_replaceable(path) ? fmt::format("{}{}", path.string(), suffix) : path.string();
+std::string temporary_name(const std::filesystem::path& path) {
+  if (!is_replaceable(path)) return path.string();
+  // Not by the process's number, which another has in a container or on another machine of a network file system.
+  return fmt::format("{}.{:08x}.part", path.string(), std::random_device{}());
 }
 
-AtomicFile::AtomicFile(std::filesystem::path path, std::string_view suffix)
-    : path_(std::move(path)), part_(temporary_name(path_, suffix)) {
-  descriptor_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)), part_(temporary_name(path_)) {
+  const int found = part_ == path_ ? O_TRUNC : O_EXCL;  // no chance makes a temporary file two writers'
+  descriptor_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | found, 0666);
   if (descriptor_ < 0) throw write_error(path_, errno);
 }
 

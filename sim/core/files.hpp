@@ -36,15 +36,16 @@ Result<std::string> read_input(const std::filesystem::path& path, std::uint64_t 
 // link.
 bool is_replaceable(const std::filesystem::path& path);
 
-// The name to write under before a rename to `path`: `<path>.part`, or `path` itself where that is not replaceable.
-std::string temporary_name(const std::filesystem::path& path, std::string_view suffix = ".part");
+// A name to write under before a rename to `path`: `<path>.<8 digits>.part`, another one at each call, so that two that
+// write `path` at the same time do not write one file; or `path` itself where that is not replaceable.
+std::string temporary_name(const std::filesystem::path& path);
 
-// A file that appears under its name whole (commit, publish) or not at all; into what is not replaceable it is written
-// straight. Every failure throws Error.
+// A file that appears under its name whole (commit, publish) or not at all; of several that write it at the same time,
+// each its own, the last stays. Into what is not replaceable it is written straight. Every failure throws Error.
 class AtomicFile {
  public:
-  // Creates `<path><suffix>`, replacing what an interrupted writer left there.
-  explicit AtomicFile(std::filesystem::path path, std::string_view suffix = ".part");
+  // Creates a file of the temporary_name, beside `path`, from where a rename is one step.
+  explicit AtomicFile(std::filesystem::path path);
   ~AtomicFile();  // removes the temporary file unless it was committed
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;

@@ -1,7 +1,6 @@
 #include "sim/replay/row_cache.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <utility>
@@ -75,8 +74,7 @@ bool RowCache::start_layer(std::uint32_t sequence, LayerId number, const TraceLa
     open(path);
     return false;
   }
-  // Two replays may make the same rows at once: each its own file, and the last stays.
-  part_.emplace(path, fmt::format(".{}.part", getpid()));
+  part_.emplace(path);
   hash_ = std::make_unique<Xxh3>();
   encoder_.start_layer(layer.query_heads, tokens);
   peaks_.assign(std::size_t{tokens} * layer.query_heads * kPeakColumns, 0.0F);

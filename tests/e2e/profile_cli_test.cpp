@@ -326,7 +326,7 @@ TEST_CASE("export refuses what it cannot do in one sentence, and leaves nothing"
     CHECK(ran.code == 2);
     CHECK(ran.err.starts_with(error));
     CHECK_FALSE(std::filesystem::exists(out));
-    CHECK_FALSE(std::filesystem::exists(out + ".part"));
+    CHECK_FALSE(has_part_file(folder.path()));
   }
   for (const char* kind : {"csv", "chrome"}) {
     CHECK(run_program(std::string("export ") + kind + " " + trace + " -o " + folder.file("no/such")).err ==

@@ -38,14 +38,6 @@ int in_child(const std::function<void()>& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-bool has_part_file(const fs::path& folder) {
-  if (!fs::exists(folder)) return false;
-  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    if (entry.path().extension() == ".part") return true;
-  }
-  return false;
-}
-
 // Every row of a repaired small trace is what was recorded.
 void check_prefix(const fs::path& trace) {
   const TraceReader reader = TraceReader::open(trace);

@@ -44,6 +44,15 @@ inline std::string slurp(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// Whether there is a file in the folder, or below, that was not given its name.
+inline bool has_part_file(const std::filesystem::path& folder) {
+  if (!std::filesystem::exists(folder)) return false;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (entry.path().extension() == ".part") return true;
+  }
+  return false;
+}
+
 // `words` are passed to a shell: quote what needs quoting. The program as built stays on the CPU unless the words say
 // otherwise, so that its answers are the same on a machine with a GPU.
 inline Ran run_program(const std::string& words,

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <optional>
 #include <thread>
 
 #include "tests/catch.hpp"
@@ -13,6 +14,7 @@ namespace kvroof {
 namespace {
 
 namespace fs = std::filesystem;
+using test::has_part_file;
 using test::slurp;
 using test::TemporaryFolder;
 
@@ -55,21 +57,43 @@ TEST_CASE("a pipe is read to its end where a user may name it, and refused elsew
 
 TEST_CASE("a written file appears whole or not at all, and replaces what was there") {
   const TemporaryFolder folder;
-  const std::string path = folder.file("f"), part = path + ".part";
+  const std::string path = folder.file("f");
   {
     AtomicFile abandoned(path);
     abandoned.write(std::as_bytes(std::span("lost")));
-    CHECK(fs::exists(part));
+    CHECK(fs::exists(abandoned.part()));
+    CHECK(abandoned.part().parent_path() == folder.path());
+    CHECK(has_part_file(folder.path()));
+    CHECK_FALSE(fs::exists(path));
   }
   CHECK(fs::is_empty(folder.path()));
   write_text_file(path, "first");
   write_text_file(path, "second");
   CHECK(slurp(path) == "second");
-  CHECK_FALSE(fs::exists(part));
+  CHECK_FALSE(has_part_file(folder.path()));
   append_text(path, ", third");
   CHECK(slurp(path) == "second, third");
   CHECK_THROWS_WITH(write_text_file(folder.file("no/f"), ""),
                     folder.file("no/f") + ": cannot be written: No such file or directory");
+}
+
+TEST_CASE("of two that write a file at the same time each writes its own, and the last stays whole") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("f");
+  const auto add = [](AtomicFile& to, std::string_view text) { to.write(std::as_bytes(std::span(text))); };
+  AtomicFile first(path);
+  add(first, "first, ");
+  std::optional<AtomicFile> given_up(path);
+  add(*given_up, "given up");
+  AtomicFile last(path);
+  add(last, "last");
+  add(first, "at length");
+  given_up.reset();
+  first.commit();
+  CHECK(slurp(path) == "first, at length");
+  last.publish();
+  CHECK(slurp(path) == "last");
+  CHECK_FALSE(has_part_file(folder.path()));
 }
 
 TEST_CASE("links, devices and pipes are written straight, and stay what they are") {
@@ -78,8 +102,11 @@ TEST_CASE("links, devices and pipes are written straight, and stay what they are
   write_text_file(target, "before");
   fs::create_symlink(target, link);
   fs::create_symlink("/dev/null", null);
-  CHECK(temporary_name(target) == target + ".part");
-  CHECK(temporary_name(folder.file("new")) == folder.file("new.part"));
+  for (const std::string& replaced : {target, folder.file("new")}) {
+    const std::string name = temporary_name(replaced);
+    CHECK((name.starts_with(replaced + ".") && name.ends_with(".part")));
+    CHECK(temporary_name(replaced) != name);
+  }
   for (const std::string& kept : {link, null, std::string("/dev/null")}) {
     CHECK(temporary_name(kept) == kept);
     write_text_file(kept, "after");

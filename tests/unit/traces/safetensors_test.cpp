@@ -9,6 +9,7 @@
 #include "tests/support/small_trace.hpp"
 
 using namespace kvroof;
+using kvroof::test::has_part_file;
 using kvroof::test::slurp;
 using kvroof::test::TemporaryFolder;
 using kvroof::test::write_file;
@@ -80,7 +81,7 @@ TEST_CASE("what the safetensors writer wrote is read back, and the same input gi
   CHECK(file.header().tensors[0].offset % 8 == 0);
   CHECK(file.read_floats(*file.header().find("q\"uoted")) == std::vector<float>(values.begin(), values.end()));
   CHECK(file.read_integers(*file.header().find("ids")) == std::vector<std::int64_t>{7, -1});
-  CHECK_FALSE(std::filesystem::exists(folder.path() / "1.safetensors.part"));
+  CHECK_FALSE(has_part_file(folder.path()));
 }
 
 TEST_CASE("the safetensors writer that fails leaves no file behind") {
@@ -88,7 +89,7 @@ TEST_CASE("the safetensors writer that fails leaves no file behind") {
   const auto path = folder.path() / "taken";
   std::filesystem::create_directory(path);  // a folder cannot be replaced by a file
   CHECK_THROWS_AS(write_safetensors(path, {}, {}), Error);
-  CHECK_FALSE(std::filesystem::exists(folder.path() / "taken.part"));
+  CHECK_FALSE(has_part_file(folder.path()));
   CHECK_THROWS_AS(write_safetensors(folder.path() / "absent" / "x", {}, {}), Error);
 }
 
