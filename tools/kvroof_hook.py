@@ -236,6 +236,8 @@ def record(model, path, max_new_tokens=None, prompt=None, prompt_logprobs=False,
             raise RecordingError(f"{path}: nothing was recorded, because the model was not called")
         recording.writer.seal()
     finally:
+        if recording.writer is not None:
+            recording.writer.close()
         for target, name, replacement in patches:
             target[name] = replacement.kvroof_original
         for hook in hooks:

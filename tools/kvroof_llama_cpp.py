@@ -290,5 +290,7 @@ def record(llm, path, model_shape=None, segment_bytes=8 << 20):
             raise RecordingError(f"{path}: nothing was recorded, because llama.cpp generated nothing")
         recording.writer.seal()
     finally:
+        if recording.writer is not None:
+            recording.writer.close()
         llm.recording = None
         del llm._ctx.decode

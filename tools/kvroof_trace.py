@@ -19,6 +19,11 @@ import numpy as np
 
 from kvroof_xxh3 import xxh3
 
+try:
+    import fcntl
+except ImportError:  # no Unix
+    fcntl = None
+
 FORMAT_VERSION = 1
 PHASES = ("prefill", "decode")
 CAUSES = ("weights", "kv_read", "kv_write", "scores", "compaction", "activations")
@@ -118,9 +123,25 @@ def write_whole(path, data):
     os.replace(part, path)
 
 
+def lock_writer(folder):
+    """A lock that ends with the file or with the process, so that no repair takes a recording that still runs for one
+    that was killed. Where the system has no such locks, a trace is written without."""
+    file = open(folder / "writer.lock", "wb")
+    try:
+        if fcntl:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise FileExistsError(f"{folder}: a program still writes it; choose a name that no recording has") from None
+    except OSError:
+        pass
+    return file
+
+
 class TraceWriter:
     """Buffers whole engine steps and writes them as segments; seal() completes the trace, and so does leaving `with`
-    without an exception. After an exception the trace stays unsealed: `kvroof inspect --repair` keeps what is intact.
+    without an exception. After an exception the trace stays unsealed: `kvroof inspect --repair` keeps what is intact,
+    once close() was called, which `with` does, or the process has ended.
     """
 
     def __init__(self, path, layers, sequences, kv_type="f32", *, weight_type=None, policy="full", model_name="",
@@ -143,15 +164,24 @@ class TraceWriter:
         self._start_segment()
         if self.path.exists() and any(self.path.iterdir()):
             raise FileExistsError(f"{self.path}: exists and is not empty")
-        (self.path / "segments").mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = lock_writer(self.path)
+        (self.path / "segments").mkdir()
         write_whole(self.path / "manifest.json", self._manifest_bytes())
 
     def __enter__(self):
         return self
 
     def __exit__(self, kind, value, traceback):
-        if kind is None:
-            self.seal()
+        try:
+            if kind is None:
+                self.seal()
+        finally:
+            self.close()
+
+    def close(self):
+        """Writes nothing more: a trace that is not sealed may be repaired."""
+        self._lock.close()
 
     def add_sequence(self, sequence):
         """One more sequence, for engines that take requests while they run; its id, the index. A repaired trace knows
@@ -241,6 +271,8 @@ class TraceWriter:
             "kernels_xxh3": f"{xxh3(kernels):016x}",
         }
         write_whole(self.path / "seal.json", (json.dumps(seal, separators=(",", ":")) + "\n").encode())
+        (self.path / "writer.lock").unlink(missing_ok=True)
+        self.close()
 
     def _manifest_bytes(self, final=False, for_segment=False):
         manifest = dict(self._manifest)

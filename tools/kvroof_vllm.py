@@ -270,6 +270,8 @@ def record(llm, path, model_shape=None, segment_bytes=8 << 20):
             raise RecordingError(f"{path}: nothing was recorded, because vLLM generated nothing")
         recording.writer.seal()
     finally:
+        if recording.writer is not None:
+            recording.writer.close()
         hook.remove()
         for target, name, _ in patches:
             vars(target).pop(name, None)  # the method of its class shows again

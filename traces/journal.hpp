@@ -15,6 +15,7 @@ inline constexpr std::string_view kManifestFile = "manifest.json";
 inline constexpr std::string_view kJournalFile = "journal.jsonl";
 inline constexpr std::string_view kKernelsFile = "kernels.sqlite";
 inline constexpr std::string_view kSealFile = "seal.json";
+inline constexpr std::string_view kLockFile = "writer.lock";  // while the trace is written
 inline constexpr std::string_view kSegmentsFolder = "segments";
 inline constexpr std::string_view kLostFolder = "lost";
 inline constexpr std::uint64_t kMaxTextFile = std::uint64_t{64} << 20;  // manifest, journal, seal

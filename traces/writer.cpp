@@ -8,6 +8,7 @@
 #include "traces/journal.hpp"
 #include "traces/kernels_db.hpp"
 #include "traces/segment.hpp"
+#include "traces/writer_lock.hpp"
 
 namespace kvroof {
 namespace {
@@ -16,27 +17,36 @@ void append(std::vector<std::byte>& to, std::span<const std::byte> from) {
   to.insert(to.end(), from.begin(), from.end());
 }
 
-void create_folder(const std::filesystem::path& path) {
+// Whether it was not there.
+bool create_folder(const std::filesystem::path& path) {
   std::error_code error;
-  if (!std::filesystem::create_directory(path, error) && error) {
-    throw Error(fmt::format("cannot create the folder {}: {}", path.string(), error.message()));
-  }
+  const bool created = std::filesystem::create_directory(path, error);
+  if (error) throw Error(fmt::format("cannot create the folder {}: {}", path.string(), error.message()));
+  return created;
 }
 
-// The folder (or an empty one that is there already), segments/ and the first manifest.
-void create_trace(const std::filesystem::path& path, std::string_view manifest) {
+Error exists_already(const std::filesystem::path& path) {
+  return usage_error(fmt::format("{} exists already", path.string())).note("choose another name, or remove it first");
+}
+
+// The folder (or an empty one that is there already), its lock, segments/ and the first manifest.
+void create_trace(const std::filesystem::path& path, std::string_view manifest, std::optional<WriterLock>& lock) {
   std::error_code error;
   const bool existed = std::filesystem::exists(path, error);
   if (existed && !(std::filesystem::is_directory(path, error) && std::filesystem::is_empty(path, error))) {
-    throw usage_error(fmt::format("{} exists already", path.string())).note("choose another name, or remove it first");
+    throw exists_already(path);
   }
   create_folder(path);
+  bool is_own = false;
   try {
-    create_folder(path / kSegmentsFolder);
+    lock.emplace(path, WriterLock::Of::kNewTrace);
+    is_own = create_folder(path / kSegmentsFolder);
+    if (!is_own) throw exists_already(path);  // another recording had the same name, and came and went meanwhile
     write_text_file(path / kManifestFile, manifest);
   } catch (...) {
-    std::filesystem::remove(path / kSegmentsFolder, error);
-    if (!existed) std::filesystem::remove(path, error);
+    if (is_own) std::filesystem::remove(path / kSegmentsFolder, error);
+    if (lock) lock->remove();
+    if (!existed) std::filesystem::remove(path, error);  // which stays where there is another's trace
     throw;
   }
 }
@@ -44,6 +54,7 @@ void create_trace(const std::filesystem::path& path, std::string_view manifest) 
 }  // namespace
 
 struct TraceWriter::State {
+  std::optional<WriterLock> lock;  // declared first: held until nothing below writes any more
   std::filesystem::path path;
   TraceManifest manifest;
   TraceManifest first_manifest;  // as it was at the start: what segment 0 carries
@@ -163,7 +174,7 @@ TraceWriter::TraceWriter(std::filesystem::path path, TraceManifest manifest, std
   s.next_id.assign(s.manifest.sequences.size(), 0);
   s.reset(s.open);
   s.mark_step();
-  create_trace(s.path, text);
+  create_trace(s.path, text, s.lock);
 }
 
 TraceWriter::~TraceWriter() = default;
@@ -284,6 +295,7 @@ void TraceWriter::seal() {
   append_text(s.path / kJournalFile, "");  // a run without a step has a journal as well
   sync_path(s.path / kJournalFile);
   write_seal(s.path, s.seal);
+  s.lock->remove();
   s.failed = false;
   s.sealed = true;
 }

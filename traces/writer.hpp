@@ -47,7 +47,8 @@ inline constexpr float kUnknownLogprob = std::numeric_limits<float>::quiet_NaN()
 
 class TraceWriter {
  public:
-  // Creates the folder `path`, which must not exist or be empty. Throws Error when it cannot be written.
+  // Creates the folder `path`, which must not exist or be empty. Throws Error when it cannot be written. Holds the
+  // WriterLock of the trace until it is sealed or abandoned.
   // Rows are buffered up to `segment_bytes`, then sealed as a segment.
   TraceWriter(std::filesystem::path path, TraceManifest manifest, std::uint64_t segment_bytes = 8U << 20);
   // Abandons an unsealed trace as a killed recorder would leave it.
