@@ -116,7 +116,8 @@ void KernelDatabase::State::learn_names() {
   SqliteRows rows = SqliteRows::select(old, "SELECT id, value FROM StringIds").or_throw(part);
   while (rows.next()) strings.emplace(rows.text(1), static_cast<std::uint64_t>(rows.integer(0)));
   if (rows.problem()) throw Error(fmt::format("{}: {}", part, rows.problem()->message));
-  has_records = committed = old.has_table("META_DATA_EXPORT");
+  has_records = old.has_table("META_DATA_EXPORT");
+  committed = true;  // what is there stays, whatever becomes of it here
   has_operators = old.has_table(kOperatorTable);
 }
 
@@ -158,24 +159,6 @@ void KernelDatabase::State::saw(const DeviceWork& work) {
   if (work.end_ns == 0) return;
   first_ns = std::min(first_ns, work.start_ns);
   last_ns = std::max(last_ns, work.end_ns);
-}
-
-bool recover_staged_kernels_db(const fs::path& path) {
-  const fs::path part = staged_kernels_db(path);
-  if (!fs::exists(part)) return false;
-  if (refuses_locks(part)) {
-    throw Error(fmt::format("{}: this filesystem has no locks of files, which would show whether the recording still "
-                            "runs: expected a copy of the trace on another one",
-                            part.string()),
-                ExitCode::kDamagedTrace);
-  }
-  try {
-    SqliteWriter(part, part).run("BEGIN IMMEDIATE; COMMIT;");  // takes back the transaction that was cut
-  } catch (const Error&) {
-    return false;
-  }
-  const Result<SqliteReader> db = SqliteReader::open(part);
-  return db && db.value().has_table("META_DATA_EXPORT");
 }
 
 fs::path staged_kernels_db(const fs::path& path) { return path.string() + ".part"; }

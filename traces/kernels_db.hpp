@@ -18,7 +18,7 @@ namespace kvroof {
 // killed loses at most the open one. Every function may throw Error.
 class KernelDatabase final : public ProfileSink {
  public:
-  enum class From : std::uint8_t { kNothing, kStaged };  // kStaged: go on with what a killed writer left
+  enum class From : std::uint8_t { kNothing, kStaged };  // kStaged: go on with what a killed writer left (kernels_left)
 
   // Stages the file `path`.part; `path` itself appears with complete().
   explicit KernelDatabase(const std::filesystem::path& path, From from = From::kNothing);
@@ -51,10 +51,6 @@ class KernelDatabase final : public ProfileSink {
 
 // Where a database is staged that will be `path`.
 std::filesystem::path staged_kernels_db(const std::filesystem::path& path);
-
-// Whether a killed writer left records there that From::kStaged can go on with. Throws Error where the filesystem
-// cannot say whether the writer still runs.
-bool recover_staged_kernels_db(const std::filesystem::path& path);
 
 // A whole file without records of a profiler. Throws Error.
 void write_kernels_db(const std::filesystem::path& path, std::span<const StepRecord> steps);

@@ -73,8 +73,9 @@ struct TraceReport {
 // Looks at a trace without throwing for damage; `verify` recomputes every checksum.
 TraceReport inspect_trace(const std::filesystem::path& path, bool verify);
 // Rebuilds journal, manifest and seal from the segments that are intact from the start on; damaged and later segments
-// are moved into lost/ rather than deleted. Returns the report of the repaired trace. Throws Error when nothing can be
-// saved.
+// are moved into lost/ rather than deleted. Returns the report of the repaired trace, whose problems are databases that
+// were damaged. Throws Error when nothing can be saved, while the trace is still written, and when it cannot be written
+// now: then nothing is lost, and a later repair keeps as much.
 TraceReport repair_trace(const std::filesystem::path& path);
 
 }  // namespace kvroof

@@ -7,8 +7,10 @@
 
 #include "sim/core/files.hpp"
 #include "traces/kernels_db.hpp"
+#include "traces/kernels_left.hpp"
 #include "traces/sqlite.hpp"
 #include "traces/survey.hpp"
+#include "traces/writer_lock.hpp"
 
 namespace kvroof {
 namespace {
@@ -26,13 +28,16 @@ fs::path lost_name(const fs::path& trace, const fs::path& file) {
   return name;
 }
 
+void move(const fs::path& file, const fs::path& target) {
+  std::error_code error;
+  fs::rename(file, target, error);
+  if (error) throw Error(fmt::format("cannot move {} to {}: {}", file.string(), target.string(), error.message()));
+}
+
 // Moves a file into lost/.
 void set_aside(const fs::path& trace, const fs::path& file) {
   std::error_code error;
-  if (!fs::exists(file, error)) return;
-  const fs::path target = lost_name(trace, file);
-  fs::rename(file, target, error);
-  if (error) throw Error(fmt::format("cannot move {} to {}: {}", file.string(), target.string(), error.message()));
+  if (fs::exists(file, error)) move(file, lost_name(trace, file));
 }
 
 // The manifest, of which lost/ keeps what was there where it said something else.
@@ -72,57 +77,72 @@ bool same_run(TraceManifest a, TraceManifest b) {
   return manifest_to_json(a) == manifest_to_json(b);
 }
 
-// Throws where a recorder still runs.
-void require_ended(const fs::path& trace) {
-  const fs::path part = staged_kernels_db(trace / kKernelsFile);
-  if (!is_written(part)) return;
-  throw Error(fmt::format("{}: a program still writes it: expected a recording that has ended, to be repaired then",
-                          part.string()),
-              ExitCode::kDamagedTrace);
+// The database to go on with: what was staged, or, where a kill came between its last name and the seal, the one with
+// that name, which a seal would disown.
+struct FoundKernels {
+  fs::path database;  // empty: none
+  bool has_records = false;
+  std::vector<std::string> damaged;  // "kernels.sqlite.part is damaged (why)" for each that is
+};
+
+std::string damage_of(const fs::path& database, const std::string& why) {
+  return fmt::format("{} is damaged ({})", database.filename().string(), why);
 }
 
-// Whether there is a profiler's database that can be read: staged, or, where a kill came between its last name and the
-// seal, with that name, which is then taken back.
-bool recover_kernels(const fs::path& trace, bool sealed) {
-  const fs::path path = trace / kKernelsFile, part = staged_kernels_db(path);
-  std::error_code error;
-  const bool named = !sealed && !fs::exists(part, error) && fs::exists(path, error) && !refuses_locks(path);
-  if (named) {
-    set_aside(trace, part.string() + "-journal");  // of another file, which would be rolled back into this one
-    fs::rename(path, part, error);
+FoundKernels find_kernels(const fs::path& trace, bool sealed) {
+  const fs::path path = trace / kKernelsFile;
+  FoundKernels found;
+  for (const fs::path& database : {staged_kernels_db(path), path}) {
+    if (sealed && database == path) break;
+    const KernelsLeft left = look_at_left_kernels(database);
+    if (!left.problem.empty()) found.damaged.push_back(damage_of(database, left.problem));
+    if (!left.is_usable) continue;
+    found.database = database;
+    found.has_records = left.has_records;
+    break;
   }
-  if (recover_staged_kernels_db(path)) return true;
-  if (named) fs::rename(part, path, error);
-  return false;
+  return found;
 }
 
-// The steps with the clock times that a database has of them, if it has.
+// The steps with the clock times that a database has of them.
 std::vector<StepRecord> with_times(std::span<const StepRecord> steps, const fs::path& database) {
   std::vector<StepRecord> timed(steps.begin(), steps.end());
-  const auto times = read_step_times(database);
-  for (std::size_t i = 0; times && i < std::min(timed.size(), times.value().size()); ++i) {
-    std::tie(timed[i].start_ns, timed[i].end_ns) = times.value()[i];
+  const auto times = read_step_times(database).or_throw(database.string());
+  for (std::size_t i = 0; i < std::min(timed.size(), times.size()); ++i) {
+    std::tie(timed[i].start_ns, timed[i].end_ns) = times[i];
   }
   return timed;
 }
 
-// kernels.sqlite with these steps: what was staged is kept where it can be read.
-void restore_kernels(const fs::path& trace, std::span<const StepRecord> steps, bool sealed) {
+// What was found under the name of what is staged, and everything else of its kind in lost/.
+void stage_found(const fs::path& trace, const fs::path& found) {
   const fs::path path = trace / kKernelsFile, part = staged_kernels_db(path);
-  const bool recovered = recover_kernels(trace, sealed);
-  // Those of a database that a seal disowns are not believed.
-  const bool believed = recovered || !sealed;
-  const auto timed = believed ? with_times(steps, recovered ? part : path) : std::vector(steps.begin(), steps.end());
-  set_aside(trace, path);
-  if (recovered) {
-    try {
-      KernelDatabase(path, KernelDatabase::From::kStaged).complete(timed);
-      return;
-    } catch (const Error&) {
-    }
+  if (found != part) {
+    set_aside(trace, part);
+    set_aside(trace, part.string() + "-journal");  // of another file, which would be rolled back into this one
   }
-  set_aside(trace, part);
-  set_aside(trace, part.string() + "-journal");
+  if (found == path) {
+    move(path, part);
+  } else {
+    set_aside(trace, path);
+  }
+}
+
+// kernels.sqlite with these steps and what was found. Throws Error where it cannot be written now: what was found then
+// stays staged, for a repair that can. Only what no disk could make right is set aside.
+void restore_kernels(const fs::path& trace, std::span<const StepRecord> steps, FoundKernels& found) {
+  const fs::path path = trace / kKernelsFile, part = staged_kernels_db(path);
+  std::vector<StepRecord> timed(steps.begin(), steps.end());
+  try {
+    if (!found.database.empty()) timed = with_times(steps, found.database);
+    stage_found(trace, found.database);
+    if (!found.database.empty()) return KernelDatabase(path, KernelDatabase::From::kStaged).complete(timed);
+  } catch (const DamagedDatabase& error) {
+    found.damaged.push_back(damage_of(part, error.reason()));
+    stage_found(trace, {});
+  } catch (Error& error) {
+    throw std::move(error).note("nothing is lost: repair it again once it can be written");
+  }
   write_kernels_db(path, timed);
 }
 
@@ -180,30 +200,33 @@ void complete_sequences(TraceManifest& manifest, const Survey& survey, std::span
 }  // namespace
 
 TraceReport repair_trace(const fs::path& path) {
+  WriterLock lock(path, WriterLock::Of::kLeftTrace);  // before the look, which a writer would make untrue
   const Survey survey = survey_trace(path, true);
   if (survey.newer) throw damaged_trace(path, survey);
   if (survey.report.sealed && survey.report.intact) return survey.report;
-  require_ended(path);
+  const bool keep_kernels = survey.kernels_intact && survey.seal->steps == survey.report.intact_steps;
+  const bool has_steps = survey.report.intact_steps > 0;
   // A trace of a profiler's records alone has no steps.
-  const bool kernels_only = survey.manifest_file && !has_attention(*survey.manifest_file) &&
-                            recover_kernels(path, survey.seal.has_value());
-  if (survey.report.intact_steps == 0 && !kernels_only) {
-    throw damaged_trace(path, survey).note("there is nothing to keep; the folder was left as it is");
+  const bool is_profile = survey.manifest_file && !has_attention(*survey.manifest_file);
+  FoundKernels found;
+  if (!keep_kernels && (has_steps || is_profile)) found = find_kernels(path, survey.seal.has_value());
+  if (!has_steps && !(is_profile && (keep_kernels || found.has_records))) {
+    throw damaged_trace(path, survey, found.damaged.empty() ? "" : found.damaged.front())
+        .note("there is nothing to keep; the folder was left as it is");
   }
   TraceManifest manifest = believed_manifest(survey);
   const std::vector<StepRecord> steps = steps_of(path, survey);
   complete_sequences(manifest, survey, steps);
   const bool keep_manifest = survey.manifest_file && same_run(*survey.manifest_file, manifest);
-  const bool keep_kernels = survey.kernels_intact && survey.seal->steps == survey.report.intact_steps;
 
-  // The seal goes first, so that a repair that is cut short leaves a trace that is still known to be incomplete.
+  // What the seal disowns goes before it, or a repair after one that was cut short would believe it.
+  if (survey.seal && !keep_kernels) set_aside(path, path / kKernelsFile);
+  // The seal goes next, so that a repair that is cut short leaves a trace that is still known to be incomplete.
   set_aside(path, path / kSealFile);
   set_aside_segments(path, survey.report.intact_segments);
   set_aside(path, path / kJournalFile);
   if (!keep_manifest) set_aside(path, path / kManifestFile);
-  if (!keep_kernels) {
-    restore_kernels(path, steps, survey.seal.has_value());
-  }
+  if (!keep_kernels) restore_kernels(path, steps, found);
   Seal seal;
   std::string journal;
   for (const JournalLine& line : survey.lines) {
@@ -215,7 +238,13 @@ TraceReport repair_trace(const fs::path& path) {
   write_text_file(path / kJournalFile, journal);
   rewrite_manifest(path, manifest_to_json(manifest));
   write_seal(path, seal);
-  return inspect_trace(path, true);
+  lock.remove();
+  TraceReport report = inspect_trace(path, true);
+  for (const std::string& damaged : found.damaged) {
+    report.problems.push_back(fmt::format("{}: it was moved into {}/, with the kernels and clock times that it tells of",
+                                          damaged, kLostFolder));
+  }
+  return report;
 }
 
 }  // namespace kvroof

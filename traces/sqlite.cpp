@@ -8,6 +8,19 @@
 namespace kvroof {
 namespace {
 
+// Whether the filesystem of a file refuses locks, as those of networks and clusters may.
+bool refuses_locks(const std::filesystem::path& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  struct flock lock {};
+  lock.l_type = F_RDLCK;
+  lock.l_len = 1;
+  const bool refused = ::fcntl(file, F_SETLK, &lock) != 0 &&
+                       (errno == ENOLCK || errno == ENOSYS || errno == EOPNOTSUPP || errno == EINVAL);
+  ::close(file);
+  return refused;
+}
+
 // SQLite takes every file for a busy one where locks are refused. Of ours only one process writes, and those of others
 // are only read, so that both go without locks there.
 Result<SqliteHandle> open_database(const std::filesystem::path& path, int flags) {
@@ -23,25 +36,22 @@ Result<SqliteHandle> open_database(const std::filesystem::path& path, int flags)
   return database;
 }
 
+bool is_of_content(int code) {
+  switch (code & 0xff) {
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+    case SQLITE_ERROR:  // a table or a column is not there, or is another
+    case SQLITE_SCHEMA:
+    case SQLITE_CONSTRAINT:
+    case SQLITE_MISMATCH:
+    case SQLITE_FORMAT:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
-
-bool refuses_locks(const std::filesystem::path& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return false;
-  struct flock lock {};
-  lock.l_type = F_RDLCK;
-  lock.l_len = 1;
-  const bool refused = ::fcntl(file, F_SETLK, &lock) != 0 &&
-                       (errno == ENOLCK || errno == ENOSYS || errno == EOPNOTSUPP || errno == EINVAL);
-  ::close(file);
-  return refused;
-}
-
-bool is_written(const std::filesystem::path& path) {
-  const Result<SqliteHandle> database = open_database(path, SQLITE_OPEN_READWRITE);
-  if (!database) return false;
-  return sqlite3_exec(database.value().get(), "BEGIN IMMEDIATE; ROLLBACK;", nullptr, nullptr, nullptr) == SQLITE_BUSY;
-}
 
 SqliteWriter::SqliteWriter(const std::filesystem::path& path, std::filesystem::path shown)
     : shown_(std::move(shown)),
@@ -58,6 +68,15 @@ SqliteStatement SqliteWriter::prepare(const std::string& sql) {
   return SqliteStatement(raw);
 }
 
+std::string SqliteWriter::text(const std::string& sql) {
+  const SqliteStatement statement = prepare(sql);
+  const int code = sqlite3_step(statement.get());
+  require(code == SQLITE_ROW || code == SQLITE_DONE ? SQLITE_OK : code);
+  const auto* value = reinterpret_cast<const char*>(sqlite3_column_text(statement.get(), 0));
+  if (value == nullptr && sqlite3_errcode(db_.get()) == SQLITE_NOMEM) require(SQLITE_NOMEM);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
 void SqliteWriter::finish_row(sqlite3_stmt* statement) {
   const int code = sqlite3_step(statement);
   require(code == SQLITE_DONE ? SQLITE_OK : code);
@@ -65,7 +84,11 @@ void SqliteWriter::finish_row(sqlite3_stmt* statement) {
 }
 
 void SqliteWriter::require(int code) const {
-  if (code != SQLITE_OK) throw Error(fmt::format("cannot write {}: {}", shown_.string(), sqlite3_errmsg(db_.get())));
+  if (code == SQLITE_OK) return;
+  const std::string reason = sqlite3_errmsg(db_.get());
+  const std::string message = fmt::format("cannot write {}: {}", shown_.string(), reason);
+  if (is_of_content(code)) throw DamagedDatabase(message, reason);
+  throw Error(message);
 }
 
 Result<SqliteReader> SqliteReader::open(const std::filesystem::path& path) {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "sim/core/error.hpp"
 
@@ -24,18 +25,27 @@ struct FinishStatement {
 using SqliteHandle = std::unique_ptr<sqlite3, CloseDatabase>;
 using SqliteStatement = std::unique_ptr<sqlite3_stmt, FinishStatement>;
 
-// Whether the filesystem of a file refuses locks, as those of networks and clusters may.
-bool refuses_locks(const std::filesystem::path& path);
-// Whether another program holds the lock of those that write a database.
-bool is_written(const std::filesystem::path& path);
+// What is in a database keeps it from being written, and would at any time: its pages are damaged, or its tables are
+// others. Of a full disk, or of what is not allowed, this does not tell.
+class DamagedDatabase : public Error {
+ public:
+  DamagedDatabase(const std::string& message, std::string reason) : Error(message), reason_(std::move(reason)) {}
+  [[nodiscard]] const std::string& reason() const { return reason_; }  // in SQLite's words
 
-// A database that one thread writes. Every failure is an Error with the path that is shown to people.
+ private:
+  std::string reason_;
+};
+
+// A database that one thread writes. Every failure is an Error with the path that is shown to people, a DamagedDatabase
+// where the content is at fault.
 class SqliteWriter {
  public:
   SqliteWriter(const std::filesystem::path& path, std::filesystem::path shown);
 
   void run(const std::string& sql);
   SqliteStatement prepare(const std::string& sql);
+  // The first value of the first row that a query gives; empty where it gives none.
+  std::string text(const std::string& sql);
 
   // Inserts one row: integers, floating point, text (valid for the call), nullptr or an empty optional for NULL.
   template <class... Values>

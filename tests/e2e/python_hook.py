@@ -115,6 +115,7 @@ def check_numpy(program, models, folder):
         except ValueError:
             continue
         raise AssertionError("a wrong shape was taken")
+    check_writer_lock(program, folder)
     assert len(CAUSES) == 6
     # Log-probabilities that nobody knows: 0 for the first token of a sequence, as the format has it, NaN for others.
     with TraceWriter(folder / "unknown.kvt", [Layer(2, 1, 4)], [Sequence(2)]) as trace:
@@ -125,6 +126,27 @@ def check_numpy(program, models, folder):
     written = tensors_of(folder / "unknown.kvt/segments/00000.safetensors")["s0.logprobs"]
     assert np.array_equal(written, [0, np.nan, np.nan], equal_nan=True), written
     run(program, "replay", folder / "unknown.kvt", "--policy", "full")
+
+
+def check_writer_lock(program, folder):
+    """A recording that runs is not repaired, one that was given up is."""
+    path = folder / "running.kvt"
+    try:
+        with TraceWriter(path, [Layer(2, 1, 4)], [Sequence(1)], segment_bytes=1) as trace:
+            for _ in range(2):
+                trace.add_rows(0, 0, np.ones((1, 2, 4)), np.ones((1, 1, 4)), np.ones((1, 1, 4)))
+                trace.add_tokens(0, [5])
+                trace.end_step("decode")
+            run(program, "inspect", path, "--repair", expected=4)
+            assert not (path / "seal.json").exists() and not (path / "lost").exists()
+            raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        pass
+    run(program, "inspect", path, "--repair")
+    assert not (path / "writer.lock").exists()
+    with TraceWriter(folder / "ended.kvt", [Layer(2, 1, 4)], [Sequence(1)]):
+        assert (folder / "ended.kvt/writer.lock").exists()
+    assert not (folder / "ended.kvt/writer.lock").exists()
 
 
 def check_rows_read_back(program, folder):

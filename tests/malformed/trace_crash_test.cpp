@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include <array>
-#include <functional>
 
 #include "tests/catch.hpp"
+#include "tests/support/in_child.hpp"
 #include "tests/support/run_program.hpp"
 #include "tests/support/small_trace.hpp"
 
@@ -17,26 +17,6 @@ using namespace kvroof::test;
 namespace fs = std::filesystem;
 
 namespace {
-
-constexpr int kThrew = 10;
-
-// Runs `body` in a process of its own; its exit code (kThrew after an Error), or 128 + the signal that ended it.
-int in_child(const std::function<void()>& body) {
-  const pid_t child = fork();
-  if (child == 0) {
-    try {
-      body();
-    } catch (const Error&) {
-      _exit(kThrew);
-    } catch (...) {
-      _exit(kThrew + 1);
-    }
-    _exit(0);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
 
 // Every row of a repaired small trace is what was recorded.
 void check_prefix(const fs::path& trace) {
