@@ -187,14 +187,14 @@ TEST_CASE("What a seal disowned is not believed after a repair that was cut shor
   write_unsealed_trace(trace);
   REQUIRE(repair_trace(trace).intact);
   SqliteWriter(trace / "kernels.sqlite", trace).run("UPDATE kvroof_step SET start_ns = 7;");
-  const int status = in_child([&] {
-    signal(SIGXFSZ, SIG_IGN);
-    const rlimit file_size{0, 0};
-    setrlimit(RLIMIT_FSIZE, &file_size);
-    repair_trace(trace);
-  });
-  REQUIRE(status == kThrew);
+  // The first repair ends at a file whose name is taken in lost/ and too long for another.
+  const std::string name(255, 'x');
+  write_file(trace / "segments" / name, "");
+  fs::create_directory(trace / "lost");
+  write_file(trace / "lost" / name, "");
+  CHECK_THROWS_WITH(repair_trace(trace), Catch::Contains("cannot move"));
   REQUIRE_FALSE(fs::exists(trace / "seal.json"));
+  fs::remove(trace / "segments" / name);
   CHECK(repair_trace(trace).intact);
   CHECK(TraceReader::open(trace).steps()[2].start_ns == 0);
 }
