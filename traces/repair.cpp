@@ -241,8 +241,8 @@ TraceReport repair_trace(const fs::path& path) {
   lock.remove();
   TraceReport report = inspect_trace(path, true);
   for (const std::string& damaged : found.damaged) {
-    report.problems.push_back(fmt::format("{}: it was moved into {}/, with the kernels and clock times that it tells of",
-                                          damaged, kLostFolder));
+    constexpr auto* kMoved = "{}: it was moved into {}/, with the kernels and clock times that it tells of";
+    report.problems.push_back(fmt::format(kMoved, damaged, kLostFolder));
   }
   return report;
 }

@@ -20,8 +20,8 @@ class WriterLock {
   ~WriterLock();
   WriterLock(const WriterLock&) = delete;
   WriterLock& operator=(const WriterLock&) = delete;
-  // Ends it and removes the file. Only of a trace that is sealed or gone: who waits at the file that is removed may hold
-  // it next, beside one who makes it again, and both must find nothing to write.
+  // Ends it and removes the file. Only of a trace that is sealed or gone: who has opened the file that is removed may
+  // hold it next, beside one who makes it again, and both must find nothing to write.
   void remove();
 
  private:

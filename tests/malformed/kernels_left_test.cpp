@@ -167,7 +167,7 @@ TEST_CASE("A repair that cannot write now loses nothing: wherever the disk is fu
   }
 }
 
-TEST_CASE("Records that another program has locked are not taken for damaged: the repair ends, and the next keeps them") {
+TEST_CASE("Records that another program has locked are not damaged: the repair ends, and the next keeps them") {
   const TemporaryFolder folder;
   const fs::path trace = folder.path() / "run.kvt";
   write_left_trace(trace);

@@ -20,7 +20,9 @@ int answer(int file, int command, void* argument) {
 
 extern "C" {
 
-int flock(int, int) {
+// Under another name in C++, where flock is a structure's constructor as well.
+int refuse_flock(int, int) __asm__("flock");
+int refuse_flock(int, int) {
   errno = ENOLCK;
   return -1;
 }
