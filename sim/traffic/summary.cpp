@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "sim/traffic/layer_residency.hpp"
 
@@ -65,6 +66,14 @@ u64 peak_of_layer(const Residency& r, std::uint32_t layer, std::uint64_t LayerCo
   u64 peak = 0;
   for (std::uint32_t step = 0; step <= r.steps; ++step) peak = std::max(peak, r.at(step, layer).*field);
   return peak;
+}
+
+void add_peaks(ResidencySummary& sum, const ResidencySummary& of, u64 times) {
+  sum.peak_rows += times * of.peak_rows;
+  sum.peak_keyed += times * of.peak_keyed;
+  sum.peak_aged += times * of.peak_aged;
+  sum.peak_paged_rows += times * of.peak_paged_rows;
+  sum.peak_page_metadata += times * of.peak_page_metadata;
 }
 
 }  // namespace
@@ -141,22 +150,29 @@ void SummarySum::add(const ResidencySummary& layers) {
   sum_.needs_probabilities = layers.needs_probabilities;
   sum_.evicts = sum_.evicts || layers.evicts;
   sum_.prefill += layers.prefill;
-  sum_.decode += layers.decode;
-  sum_.peak_rows += layers.peak_rows;
-  sum_.peak_keyed += layers.peak_keyed;
-  sum_.peak_aged += layers.peak_aged;
-  sum_.peak_paged_rows += layers.peak_paged_rows;
-  sum_.peak_page_metadata += layers.peak_page_metadata;
   sum_.layer_prompt_rows = std::max(sum_.layer_prompt_rows, layers.layer_prompt_rows);
+  sequence_.decode += layers.decode;
+  add_peaks(sequence_, layers, 1);
 }
 
+// A running batch, seen at any of its steps, has sequences in proportion to how long they run. One that decoded nothing
+// is never in it, unless all are such: then the step that would follow each prompt stands for decoding.
 void SummarySum::end_sequence(std::uint32_t prompt, std::uint32_t steps, std::uint32_t layers) {
   sum_.layers = layers;
   prompt_ += prompt;
   prompt_squares_ += static_cast<double>(prompt) * prompt;
-  steps_ += steps;
-  decode_steps_ += std::max(steps, 1U);
   ++sequences_;
+  const ResidencySummary sequence = std::exchange(sequence_, {});
+  if (steps_ == 0 && steps > 0) {
+    running_ = {};
+    decode_steps_ = 0;
+  }
+  steps_ += steps;
+  if (steps_ > 0 && steps == 0) return;
+  const u64 weight = std::max(steps, 1U);
+  running_.decode += sequence.decode;
+  add_peaks(running_, sequence, weight);
+  decode_steps_ += weight;
 }
 
 ResidencySummary SummarySum::mean() const {
@@ -167,11 +183,15 @@ ResidencySummary SummarySum::mean() const {
   mean.prompt_squares = prompt_squares_ / static_cast<double>(sequences_);
   mean.decode_steps = decode_steps_;
   mean.prefill = nearest_mean(sum_.prefill, sequences_);
-  mean.peak_rows = nearest_mean(sum_.peak_rows, sequences_);
-  mean.peak_keyed = nearest_mean(sum_.peak_keyed, sequences_);
-  mean.peak_aged = nearest_mean(sum_.peak_aged, sequences_);
-  mean.peak_paged_rows = nearest_mean(sum_.peak_paged_rows, sequences_);
-  mean.peak_page_metadata = nearest_mean(sum_.peak_page_metadata, sequences_);
+  mean.decode = running_.decode;
+  // Rounded up, so that there is room for what is held.
+  const auto mean_room = [this](u64 sum) { return (sum + decode_steps_ - 1) / decode_steps_; };
+  mean.peak_rows = mean_room(running_.peak_rows);
+  mean.peak_keyed = mean_room(running_.peak_keyed);
+  mean.peak_aged = running_.peak_aged;
+  for_each_count_of([&](u64& rows) { rows = mean_room(rows); }, mean.peak_aged);
+  mean.peak_paged_rows = mean_room(running_.peak_paged_rows);
+  mean.peak_page_metadata = mean_room(running_.peak_page_metadata);
   return mean;
 }
 

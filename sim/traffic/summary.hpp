@@ -33,7 +33,8 @@ struct ResidencySummary {
   // Tokens of a sequence in a mean decode step, the new one included; 0: the middle of prompt and steps.
   double context = 0;
   double prompt_squares = 0;            // mean of the squares of the prompts' tokens; 0: that of `prompt`
-  std::uint64_t peak_rows = 0;          // rows, over all layers, that must be allocated while decoding, a sequence
+  // Rows, over all layers, that must be allocated while decoding, a sequence; of several the mean over decode steps.
+  std::uint64_t peak_rows = 0;
   AgedRows peak_aged;                   // the same by age, each part at its largest
   std::uint64_t peak_paged_rows = 0;    // likewise in whole pages of one head
   std::uint64_t peak_keyed = 0;         // of them, those with a key where only some have one (LayerCounts)
@@ -73,8 +74,10 @@ struct ResidencySummary {
 // Without decoded tokens the step that would follow the prompt stands for decoding.
 ResidencySummary summarise(const Residency& residency);
 
-// The mean of sequences that share policy, layers and heads. They are added up layer by layer, so that no residency
-// need be held as a whole; as these are exact sums, the mean is rounded once, at the end.
+// The mean of sequences that share policy, layers and heads: of a prompt what the mean prompt is, of decoding what a
+// sequence of a running batch is on average, so that each counts as often as it has decode steps. They are added up
+// layer by layer, so that no residency need be held as a whole; as these are exact sums, the mean is rounded once, at
+// the end.
 class SummarySum {
  public:
   // Of one layer of a sequence, or of several.
@@ -84,7 +87,9 @@ class SummarySum {
   [[nodiscard]] ResidencySummary mean() const;  // of at least one sequence
 
  private:
-  ResidencySummary sum_;
+  ResidencySummary sum_;       // of the prompts
+  ResidencySummary sequence_;  // the decode steps of the sequence at hand, and its peaks
+  ResidencySummary running_;   // the same of all, peaks times decode steps
   std::uint64_t prompt_ = 0, steps_ = 0, decode_steps_ = 0, sequences_ = 0;
   double prompt_squares_ = 0;
 };

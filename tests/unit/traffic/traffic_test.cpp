@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "sim/traffic/accounting.hpp"
 #include "sim/traffic/summary.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/traffic/synthetic.hpp"
@@ -283,6 +284,61 @@ TEST_CASE("a summary of several sequences is their mean") {
   CHECK(s.prompt == 150);
   CHECK(s.peak_rows == 160);
   CHECK(s.attended_rows() == Approx(155.5));
+}
+
+namespace {
+
+// Of sequences under full attention, each its tokens of prompt and decoded ones.
+ResidencySummary mean_of(const std::vector<synthetic::Lengths>& sequences) {
+  const ModelShape shape = small_llama();
+  SummarySum sum;
+  for (const auto& [prompt, steps] : sequences) {
+    sum.add(full_attention_summary(shape, prompt, steps));
+    sum.end_sequence(prompt, steps, shape.layers);
+  }
+  return sum.mean();
+}
+
+}  // namespace
+
+TEST_CASE("a sequence that decoded nothing counts in no mean of decode steps, wherever it stands among the others") {
+  const ResidencySummary one = mean_of({{100, 10}});
+  const std::vector<std::vector<synthetic::Lengths>> orders = {{{100, 10}, {50, 0}}, {{50, 0}, {100, 10}}};
+  for (const auto& sequences : orders) {
+    const ResidencySummary both = mean_of(sequences);
+    CHECK(both.attended_rows() == one.attended_rows());
+    CHECK(both.resident_rows() == one.resident_rows());
+    CHECK(both.decode_steps == 10);
+    CHECK(both.peak_rows == one.peak_rows);
+    CHECK(both.peak_paged_rows == one.peak_paged_rows);
+    CHECK(both.prompt == 75);  // which is a mean of prompts
+  }
+}
+
+TEST_CASE("where no sequence decoded, the steps that would follow the prompts stand for decoding") {
+  CHECK(mean_of({{100, 0}, {50, 0}}).attended_rows() == (101 + 51) / 2.0);
+  CHECK(mean_of({{100, 0}, {50, 0}}).peak_rows == (100 + 50) / 2);
+}
+
+TEST_CASE("a sequence of a running batch has room for what the mean decode step's sequence has at its fullest") {
+  // 60 steps of one that grows to 220 rows, 3 of one that grows to 8.
+  const ResidencySummary mean = mean_of({{160, 60}, {5, 3}});
+  CHECK(mean.resident_rows() == Approx((60 * 190.5 + 3 * 7) / 63));
+  CHECK(mean.peak_rows == 210);  // 209.9
+}
+
+TEST_CASE("what is allocated has room for what is held, in whole pages too, of sequences of any lengths") {
+  const std::vector<std::vector<synthetic::Lengths>> batches = {
+      {{160, 60}, {5, 3}}, {{10, 1}, {10, 1}, {11, 1}}, {{7, 200}, {900, 1}}, {{300, 40}, {20, 0}}, {{9, 0}, {8, 0}}};
+  for (const auto& sequences : batches) {
+    const ResidencySummary mean = mean_of(sequences);
+    for (const KvType type : {KvType(DType::kBF16), KvType(KvType::kInt8), KvType(KvType::kKivi2)}) {
+      INFO(sequences.front().prompt << " tokens, " << name_of(type));
+      const Accounting a = account(small_llama(), {DType::kBF16, type}, mean, 3);
+      CHECK(a.kv_allocated >= a.kv_resident);
+      if (!type.by_age()) CHECK(a.kv_allocated_paged >= a.kv_allocated);
+    }
+  }
 }
 
 }  // namespace kvroof
