@@ -47,7 +47,7 @@ void note_shares(const ReplayAnswer& answer, Notes& notes) {
   if (!answer.request.prompt || !has_quality(answer)) return;
   const std::uint32_t projected = *answer.request.prompt;
   std::vector<std::uint32_t> prompts;
-  for (const ResidencyLog& log : answer.results.front().residency) prompts.push_back(log.head().prompt);
+  for (const ResidencyLog& log : decoding(answer.results.front().residency)) prompts.push_back(log.head().prompt);
   const auto [least, most] = std::ranges::minmax(prompts);
   for (const PolicySpec& spec : answer.request.points) {
     if (spec.budget.kind != Budget::Kind::kTokens) continue;
@@ -139,6 +139,16 @@ void note_columns(const ReplayAnswer& answer, Notes& notes) {
     notes.emplace_back(
         "oracle-causal is a bound, not a policy: it knows what later queries attend to, and evicts for good");
   }
+}
+
+// Sequences that stopped at their first new token have a prompt and no decode step.
+void note_undecoded(const ReplayAnswer& answer, Notes& notes) {
+  const std::vector<ResidencyLog>& all = answer.results.front().residency;
+  const std::size_t decoded = decoding(all).size();
+  if (decoded == all.size()) return;
+  notes.push_back(fmt::format("{} of {} sequences decoded no token: means over decode steps are of the others{}",
+                              all.size() - decoded, all.size(),
+                              answer.request.output ? ", and so is what is projected" : ""));
 }
 
 void note_costs(const ReplayAnswer& answer, Notes& notes) {
@@ -314,6 +324,7 @@ std::vector<std::string> replay_notes(const ReplayAnswer& answer) {
   note_budgets(answer, notes);
   note_quality(answer, notes);
   note_columns(answer, notes);
+  note_undecoded(answer, notes);
   note_costs(answer, notes);
   note_stored_weights(answer, notes);
   note_model_positions(answer, notes);

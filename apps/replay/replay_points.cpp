@@ -118,7 +118,7 @@ bool attends_to_all(const ResidencySummary& summary, const ModelShape& shape, st
 bool measures(const PointResult& result, const ModelShape& own, const ResidencySummary& projected,
               const ModelShape& shape, const ReplayRequest& request) {
   std::vector<ProjectedLengths> recorded, lengths;
-  for (const ResidencyLog& log : result.residency) {
+  for (const ResidencyLog& log : decoding(result.residency)) {
     recorded.push_back({log.head().prompt, log.head().steps});
     lengths.push_back({request.prompt.value_or(log.head().prompt), request.output.value_or(log.head().steps)});
   }
@@ -185,6 +185,16 @@ KvType cache_of(const PolicySpec& spec, const TraceManifest& manifest) {
   return kv_problem(spec, recorded).empty() ? recorded : KvType(manifest.kv_type);
 }
 
+std::vector<std::reference_wrapper<const ResidencyLog>> decoding(std::span<const ResidencyLog> sequences) {
+  const auto decoded = [](const ResidencyLog& log) { return log.head().steps > 0; };
+  const bool any = std::ranges::any_of(sequences, decoded);
+  std::vector<std::reference_wrapper<const ResidencyLog>> found;
+  for (const ResidencyLog& log : sequences) {
+    if (!any || decoded(log)) found.emplace_back(log);
+  }
+  return found;
+}
+
 ResidencySummary summarise(std::span<const ResidencyLog> sequences) {
   SummarySum sum;
   for (const ResidencyLog& log : sequences) {
@@ -215,7 +225,10 @@ ResidencySummary summarise_as(const PointResult& result, const ModelShape& from,
   SummarySum sum;
   const Room room = room_of(result);
   const Room reads = reads_of(result);
-  for (const ResidencyLog& log : result.residency) {
+  // Of sequences that keep their lengths, one without decoded tokens is projected as what it is: a prompt.
+  std::vector<std::reference_wrapper<const ResidencyLog>> sequences(result.residency.begin(), result.residency.end());
+  if (output) sequences = decoding(result.residency);
+  for (const ResidencyLog& log : sequences) {
     const Residency recorded = log.expand();
     const ProjectedLengths lengths{prompt.value_or(recorded.prompt), output.value_or(recorded.steps)};
     const auto layer_of = [&](std::uint32_t layer) {
@@ -232,7 +245,7 @@ std::vector<LayerCounts> step_counts_as(const PointResult& result, const ModelSh
   const Room room = room_of(result);
   const Room reads = reads_of(result);
   std::vector<LayerCounts> steps;
-  for (const ResidencyLog& log : result.residency) {
+  for (const ResidencyLog& log : decoding(result.residency)) {
     const Residency recorded = log.expand();
     const std::size_t first = steps.size();
     steps.resize(first + output);

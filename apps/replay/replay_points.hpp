@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -50,13 +51,16 @@ ModelShape shape_of(const TraceManifest& manifest);
 // cache.
 KvType cache_of(const PolicySpec& spec, const TraceManifest& manifest);
 
+// The sequences that decoded tokens; all of a recording in which none did.
+std::vector<std::reference_wrapper<const ResidencyLog>> decoding(std::span<const ResidencyLog> sequences);
+
 // The mean of the sequences of one point, made layer by layer so that no residency is ever held as a whole.
 ResidencySummary summarise(std::span<const ResidencyLog> sequences);
 
 // The same on another model's shape and with other lengths, where given; sim/traffic/summary.hpp says how.
 ResidencySummary summarise_as(const PointResult& result, const ModelShape& from, const ModelShape& to,
                               std::optional<std::uint32_t> prompt, std::optional<std::uint32_t> output);
-// Likewise the counts of each decode step, summed over layers: `output` of them for each sequence.
+// Likewise the counts of each decode step, summed over layers: `output` of them for each sequence that decoded.
 std::vector<LayerCounts> step_counts_as(const PointResult& result, const ModelShape& from, const ModelShape& to,
                                         std::uint32_t prompt, std::uint32_t output);
 
