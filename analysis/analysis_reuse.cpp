@@ -51,7 +51,8 @@ class ReuseOfHead final : public HeadAnalysis {
       const auto alive = needed.end() - std::upper_bound(needed.begin(), needed.end(), steps);
       return static_cast<double>(alive) / static_cast<double>(needed.size());
     };
-    const double used = static_cast<double>(needed.size()) / context_.prompt;
+    const double used =
+        context_.decoded() > 0 ? static_cast<double>(needed.size()) / context_.prompt : std::nan("");
     return {{used, needed_longer(0.5), quantile(0.5), quantile(0.9)},
             {sample(distances(), longer_than), sample(times(), needed_longer)}};
   }

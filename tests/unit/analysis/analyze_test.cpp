@@ -155,6 +155,19 @@ TEST_CASE("Two sequences alike give what one gives, and --layers the layers aske
   }
 }
 
+TEST_CASE("A sequence that decoded nothing has no value of decode steps, and the means are the others'") {
+  const Qkv x = random_tensors();
+  TraceOptions two = prompt_of(25);
+  two.sequences = 2;
+  two.last_prompt = x.tokens;
+  const std::vector<const AnalysisInfo*> reuse = {&find_analysis("reuse")};
+  const Analysed one(x, prompt_of(25), reuse), both(x, two, reuse);
+  for (const char* measure : {"prompt_used", "prompt_used_after_half"}) {
+    CHECK(both.of("reuse").mean(measure) > 0);
+    CHECK(both.of("reuse").mean(measure) == Approx(one.of("reuse").mean(measure)));
+  }
+}
+
 TEST_CASE("The measured output error of a window never exceeds its bound") {
   for (const double spread : {0.3, 1.0, 3.0}) {
     const Analysed analysed(random_qkv(random_tensors(), 11, spread), prompt_of(16), {&find_analysis("bound")});
