@@ -114,7 +114,14 @@ void add_profile(Lines& lines, const Inspection& i) {
   for (const auto& [key, value] : i.notes) lines.push_back({"profile: " + key, value});
 }
 
-void add_manifest(Lines& lines, const TraceManifest& m) {
+// How many tokens a sequence has is written when a trace is sealed; until then its manifest says 0.
+std::string describe_sequence(const TraceSequence& s, bool sealed) {
+  const std::string recorded = sealed ? std::to_string(s.tokens) : "--repair counts those";
+  return fmt::format("{}, {} recorded, {} requested, stopped: {}", counted(s.prompt, "prompt token"), recorded,
+                     counted(s.requested_new_tokens, "new one"), s.stop_reason);
+}
+
+void add_manifest(Lines& lines, const TraceManifest& m, bool sealed) {
   constexpr std::size_t kShownSequences = 8;
   if (!has_attention(m)) {
     lines.push_back({"attention", of_own_engine(m) ? "none: the engine's steps, without queries, keys and values"
@@ -131,9 +138,7 @@ void add_manifest(Lines& lines, const TraceManifest& m) {
   add_layers(lines, m);
   for (std::size_t i = 0; i < std::min(kShownSequences, m.sequences.size()); ++i) {
     const TraceSequence& s = m.sequences[i];
-    lines.push_back({fmt::format("sequence {}", s.id),
-                     fmt::format("{}, {} recorded, {} requested, stopped: {}", counted(s.prompt, "prompt token"),
-                                 s.tokens, counted(s.requested_new_tokens, "new one"), s.stop_reason)});
+    lines.push_back({fmt::format("sequence {}", s.id), describe_sequence(s, sealed)});
   }
   if (m.sequences.size() > kShownSequences) {
     lines.push_back({"more sequences", std::to_string(m.sequences.size() - kShownSequences)});
@@ -153,7 +158,7 @@ Table to_table(const Inspection& i) {
   const std::size_t size_line = lines.size();
   lines.push_back({"size", fmt::format("{:.2f} MiB", static_cast<double>(i.report.bytes) / (1 << 20))});
   for (const std::string& problem : i.report.problems) lines.push_back({"problem", problem});
-  if (i.manifest) add_manifest(lines, *i.manifest);
+  if (i.manifest) add_manifest(lines, *i.manifest, i.report.sealed);
   add_profile(lines, i);
   table.raw_rows = lines;
   table.raw_rows[size_line] = {"bytes", std::to_string(i.report.bytes)};
@@ -203,6 +208,9 @@ std::string to_json(const Inspection& i) {
                                  {"manifest", nullptr}};
   if (i.has_profile) json["profile"] = profile_json(i);
   if (i.manifest) json["manifest"] = nlohmann::ordered_json::parse(manifest_to_json(*i.manifest));
+  if (i.manifest && !i.report.sealed) {
+    for (auto& sequence : json["manifest"]["sequences"]) sequence["tokens"] = nullptr;
+  }
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -23,6 +23,18 @@ void check_error(const Ran& ran, int code, const std::string& expected) {
 
 }  // namespace
 
+TEST_CASE("inspect of a trace that was not sealed does not say that nothing was recorded of its sequences") {
+  const TemporaryFolder folder;
+  write_small_trace(folder.file("run.kvt"));
+  fs::remove(folder.path() / "run.kvt" / "seal.json");
+  const Ran text = run_program("inspect " + folder.file("run.kvt"));
+  CHECK_THAT(text.out, ContainsSubstring("3 prompt tokens, --repair counts those recorded, 6 new ones requested"));
+  const auto json = nlohmann::json::parse(run_program("inspect " + folder.file("run.kvt") + " --format json").out);
+  CHECK(json.at("manifest").at("sequences").at(0).at("tokens").is_null());
+  const Ran repaired = run_program("inspect " + folder.file("run.kvt") + " --repair");
+  CHECK_THAT(repaired.out, ContainsSubstring("3 prompt tokens, 8 recorded, 6 new ones requested"));
+}
+
 TEST_CASE("inspect says what is in a trace, as text and as JSON") {
   const TemporaryFolder folder;
   write_small_trace(folder.file("run.kvt"));
