@@ -21,6 +21,7 @@ constexpr std::string_view kEarlyDeviceTable = "TARGET_INFO_CUDA_GPU";  // until
 constexpr std::string_view kGraphTable = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
 constexpr std::array kTaken = {kKernelTable, kGraphTable, kCopyTable, kFillTable,
                                kCallTable,   kRangeTable, kMemoryTable, kPoolTable};
+constexpr std::int64_t kMostNs = std::int64_t{1} << 62, kYearNs = 365 * 86'400 * std::int64_t{1'000'000'000};
 constexpr int kMark = 34, kPushPop = 59, kStartEnd = 60;
 
 using Columns = std::vector<std::string_view>;
@@ -87,9 +88,24 @@ class NsysReader {
     return rows.null(c) || kind < 0 || kind > 6 ? 0 : static_cast<std::uint32_t>(kind) + 1;
   }
 
+  // A text is no time, nor is what lies so far off that its sums would not fit.
+  static bool is_time(const SqliteRows& rows, int c) {
+    if (rows.type(c) != SQLITE_INTEGER && rows.type(c) != SQLITE_FLOAT) return false;
+    return rows.integer(c) > -kMostNs && rows.integer(c) < kMostNs;
+  }
+  // Columns 0 and 1 are a start, and an end if there is one: nothing lasts as long as a year.
+  static bool is_timed(const SqliteRows& rows) {
+    if (!is_time(rows, 0)) return false;
+    return rows.null(1) || (is_time(rows, 1) && rows.integer(1) - rows.integer(0) < kYearNs);
+  }
+
   // Columns 0 and 1 are start and end (a mark has none). Times count from the recording's start: what began before it,
   // such as ranges while a framework started, has no place on its clock, and is counted.
   bool has_times(const SqliteRows& rows, bool mark = false) {
+    if (!is_timed(rows)) {
+      ++counts_.left_out.timeless;
+      return false;
+    }
     const std::int64_t start = rows.integer(0), end = rows.integer(1);
     const bool backwards = !mark && end < start;
     if (start >= 0 && !backwards) {
@@ -227,8 +243,9 @@ class NsysReader {
   }
   // One that was open when the recording ended lasts to the last time in it, as in Nsight Systems' own reports.
   void read_ranges() {
-    select(kRangeTable, {"start", "end"},
-           [&](const SqliteRows& rows) { last_ns_ = std::max({last_ns_, rows.integer(0), rows.integer(1)}); });
+    select(kRangeTable, {"start", "end"}, [&](const SqliteRows& rows) {
+      if (is_timed(rows)) last_ns_ = std::max({last_ns_, rows.integer(0), rows.integer(1)});
+    });
     select(kRangeTable, {"start", "end", "globalTid", "eventType", "text", "textId"}, [&](const SqliteRows& rows) {
       const std::int64_t type = rows.integer(3);
       const std::string_view text = rows.null(4) ? string(rows, 5) : rows.text(4);
@@ -238,7 +255,7 @@ class NsysReader {
       }
       const std::int64_t end = type != kMark && rows.null(1) ? last_ns_ : rows.integer(1);
       // One that reaches into the recording is cut at its start.
-      const bool reaches = rows.integer(0) < 0 && end > 0;
+      const bool reaches = is_timed(rows) && rows.integer(0) < 0 && end > 0;
       if (!reaches && !has_times(rows, rows.null(1))) return;
       const std::uint64_t start = reaches ? 0 : u64(rows, 0);
       take(RangeRecord{start, static_cast<std::uint64_t>(end), process(rows, 2), thread(rows, 2), text,
@@ -250,6 +267,11 @@ class NsysReader {
   static std::uint64_t time(const SqliteRows& rows) {
     return static_cast<std::uint64_t>(std::max<std::int64_t>(rows.integer(0), 0));
   }
+  bool has_start(const SqliteRows& rows) {
+    const bool has = is_time(rows, 0);
+    counts_.left_out.timeless += has ? 0U : 1U;
+    return has;
+  }
   void read_memory() {
     std::uint64_t taken = 0;
     select(kMemoryTable,
@@ -258,6 +280,7 @@ class NsysReader {
             "localMemoryPoolUtilizedSize", "importedMemoryPoolAddress", "importedMemoryPoolProcessId",
             "pc", "correlationId", "streamId", "name"},
            [&](const SqliteRows& rows) {
+             if (!has_start(rows)) return;
              PoolState pool;
              if (rows.integer(8) != 0) {
                pool = {kLocalPool, u64(rows, 8), u64(rows, 9), u64(rows, 10), u64(rows, 11), 0};
@@ -277,6 +300,7 @@ class NsysReader {
            {"start", "globalPid", "deviceId", "correlationId", "operationType", "minBytesToKeep", "poolType", "address",
             "localMemoryPoolReleaseThreshold", "localMemoryPoolSize", "localMemoryPoolUtilizedSize"},
            [&](const SqliteRows& rows) {
+             if (!has_start(rows)) return;
              const PoolState pool{u32(rows, 6), u64(rows, 7), u64(rows, 8), u64(rows, 9), u64(rows, 10), 0};
              take(PoolRecord{time(rows), process(rows, 1), u32(rows, 2), u32(rows, 3), u32(rows, 4), u64(rows, 5),
                              pool},

@@ -79,3 +79,24 @@ TEST_CASE("Kernels of an export keep the mangled name beside the demangled one, 
         "_ZN2ns7softmaxIfEEvPT_|softmax|void ns::softmax<float>(T1 *)\ngemm|gemm|gemm\n"
         "_ZN2ns7softmaxIfEEvPT_|softmax|void ns::softmax<float>(T1 *)\ngemm|gemm|gemm\n");
 }
+
+TEST_CASE("Records of an export whose times are text, or so large that they are none, are left out, counted and told") {
+  const TemporaryFolder folder;
+  make_database(folder.path() / "a.sqlite", R"sql(
+    CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);
+    INSERT INTO StringIds VALUES (1, 'gemm'), (2, 'cudaLaunchKernel_v7000');
+    CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, demangledName INTEGER);
+    INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (100, 250, 1), ('abc', 600, 1), (300, 'abc', 1),
+      (300, 9223372036854775807, 1), (300, 40000000000000000, 1);
+    CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER, globalTid INTEGER, nameId INTEGER);
+    INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES ('soon', 60, 1, 2), (50, 60, 1, 2);
+    CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, text TEXT, globalTid INTEGER);
+    INSERT INTO NVTX_EVENTS VALUES (-5, 9223372036854775807, 59, 'far', 1), (60, NULL, 59, 'open', 1);
+    CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start INTEGER, address INTEGER, bytes INTEGER);
+    INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS VALUES ('abc', 1, 2);)sql");
+  const fs::path out = folder.path() / "run.kvt";
+  const ProfileCounts counts = import_profile(folder.path() / "a.sqlite", "nsys", read_nsys, out, "0", "");
+  CHECK((counts.kernels == 1 && counts.calls == 1 && counts.ranges == 1));
+  CHECK(counts.left_out.text() == "7 records without a time");
+  CHECK(query(out / "kernels.sqlite", "SELECT start, end, text FROM NVTX_EVENTS") == "60|250|open\n");
+}
