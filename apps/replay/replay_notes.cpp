@@ -288,7 +288,9 @@ void note_reproduction(const ReplayAnswer& answer, Notes& notes) {
   for (const PointResult& result : answer.results) {
     if (!result.reproduction) continue;
     const Reproduction& r = *result.reproduction;
-    if (r.differences == 0) {
+    if (r.decisions == 0) {
+      notes.push_back(fmt::format("{}: the recorded run evicted nothing, nor does the replay", result.spec.text()));
+    } else if (r.differences == 0) {
       notes.push_back(fmt::format("{}: all {} recorded evictions are reproduced", result.spec.text(), r.decisions));
     } else if (const std::string problem = r.problem(); !problem.empty()) {
       notes.push_back(fmt::format("{}: {}", result.spec.text(), problem));

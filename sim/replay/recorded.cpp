@@ -9,6 +9,8 @@
 #include <string_view>
 #include <utility>
 
+#include "sim/policy/policy.hpp"
+
 namespace kvroof {
 namespace {
 
@@ -65,6 +67,13 @@ bool is_recorded_policy(const TraceManifest& manifest, const PolicySpec& point) 
   if (manifest.policy == point.text()) return true;
   const std::optional<PolicySpec> recorded = recorded_policy(manifest);
   return recorded && same_decisions(*recorded, point);
+}
+
+bool is_compared(const TraceManifest& manifest, const PolicySpec& point, std::uint64_t seed) {
+  const PolicyTraits traits = policy_info(point.name).traits(point);
+  const bool unlimited = point.budget.kind == Budget::Kind::kUnlimited && traits.capacities == Capacities::kBudget;
+  if (traits.selects || unlimited) return false;
+  return manifest.source == "engine" && manifest.seed == seed && is_recorded_policy(manifest, point);
 }
 
 Reproduction& Reproduction::operator+=(const Reproduction& other) {

@@ -126,9 +126,7 @@ Replayer::Replayer(const TraceReader& trace, TraceManifest manifest, LayerSource
 
 bool Replayer::is_recorded(const PolicySpec& spec) const {
   if (caches_.of(spec) != nullptr || options_.row_cache != nullptr) return false;  // not the recording's logits
-  return manifest_.source == "engine" && manifest_.seed == options_.seed && is_recorded_policy(manifest_, spec) &&
-         (spec.budget.kind != Budget::Kind::kUnlimited ||
-          policy_info(spec.name).traits(spec).capacities != Capacities::kBudget);
+  return is_compared(manifest_, spec, options_.seed);
 }
 
 void Replayer::start_results() {

@@ -39,3 +39,18 @@ TEST_CASE("a recording that the replay of its policy does not reproduce fails wi
   }
   CHECK(ran.out.find(not_compared) == std::string::npos);
 }
+
+TEST_CASE("of a recording under a policy that evicts nothing no eviction is said to be reproduced") {
+  const TemporaryFolder folder;
+  Qkv shape;
+  shape.tokens = 24;
+  TraceOptions options;
+  options.prompt = 20;
+  options.source = "engine";
+  options.policy = "quest:budget=8:page=4";
+  write_trace(folder.path() / "x.kvt", random_qkv(shape, 5), options);
+  const Ran ran = run_program("replay " + folder.file("x.kvt") + " --policy quest:budget=8:page=4 --format json");
+  CHECK(ran.code == 0);
+  CHECK(ran.out.find("recorded evictions") == std::string::npos);
+  CHECK_FALSE(nlohmann::json::parse(ran.out)["policies"][0].contains("reproduction"));
+}

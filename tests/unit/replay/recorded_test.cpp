@@ -79,6 +79,19 @@ TEST_CASE("a recorded policy is compared however its budget is written, and one 
   }
 }
 
+TEST_CASE("policies that keep everything and read a part of it have no evictions to compare") {
+  for (const char* policy : {"quest:budget=8", "keyformer-refcompat:budget=0.5", "scissorhands-refcompat",
+                             "h2o-masked", "full"}) {
+    TraceManifest manifest;
+    manifest.source = "engine";
+    manifest.policy = policy;
+    INFO(policy);
+    CHECK(is_recorded_policy(manifest, parse_policies(policy).front()));
+    CHECK_FALSE(is_compared(manifest, parse_policies(policy).front(), manifest.seed));
+  }
+  CHECK_FALSE(replay_recorded("quest:budget=8:page=4", {}).reproduction);
+}
+
 TEST_CASE("rows that a quantised cache gave back are not rounded again for a point of the same cache") {
   TraceManifest manifest;
   PolicySpec point = parse_policies("scissorhands-4bit:budget=8").front();
