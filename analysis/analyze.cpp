@@ -6,6 +6,7 @@
 
 #include "analysis/analysis.hpp"
 #include "sim/core/error.hpp"
+#include "sim/replay/finite_values.hpp"
 #include "sim/replay/replay.hpp"
 
 namespace kvroof {
@@ -75,6 +76,8 @@ void run_layer(const TraceReader& trace, const TraceSequence& sequence, std::uin
   const TraceLayer& shape = trace.manifest().layers[layer];
   const DType type = trace.manifest().kv_type;
   const LayerKeysValues keys_values = trace.keys_values(sequence.id, LayerId(layer));
+  const bool outputs = std::ranges::any_of(results, [](const AnalysisResult* r) { return r->info().outputs; });
+  if (outputs) require_finite_values(trace, sequence, LayerId(layer), shape, keys_values);
   const std::uint32_t most = rows_of_block(shape, keys_values);
   rows.start_layer(shape, type, keys_values, most);
   LayerPass pass(rows, sequence, shape, results);

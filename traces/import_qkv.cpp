@@ -7,6 +7,7 @@
 
 #include "kvroof_version.hpp"
 #include "sim/core/alibi.hpp"
+#include "traces/finite_elements.hpp"
 #include "traces/safetensors.hpp"
 #include "traces/writer.hpp"
 
@@ -151,18 +152,6 @@ TraceManifest make_manifest(const Sources& s, const ImportQkvOptions& options, R
   const auto new_tokens = static_cast<std::uint32_t>(s.q.tokens - options.prompt);
   m.sequences = {{0, options.prompt, new_tokens, 0, "imported"}};
   return m;
-}
-
-// Position of the first infinity or NaN, if any: one of them would make every later number meaningless.
-std::optional<std::size_t> first_not_finite(DType type, std::span<const std::byte> bytes) {
-  const std::size_t size = size_of(type);
-  const std::uint32_t exponent = type == DType::kF32 ? 0x7f800000U : type == DType::kBF16 ? 0x7f80U : 0x7c00U;
-  for (std::size_t at = 0; at < bytes.size(); at += size) {
-    std::uint32_t bits = 0;
-    std::memcpy(&bits, bytes.data() + at, size);
-    if ((bits & exponent) == exponent) return at / size;
-  }
-  return std::nullopt;
 }
 
 // Rows [first, first + count) of one layer as [count, heads, width].

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "sim/replay/decode_tasks.hpp"
+#include "sim/replay/finite_values.hpp"
 #include "sim/replay/joined_layers.hpp"
 #include "sim/replay/look_ahead.hpp"
 #include "sim/replay/model_facts.hpp"
@@ -187,6 +188,7 @@ void Replayer::run_layer(std::size_t sequence, std::uint32_t layer) {
   at_ = &manifest_.sequences[sequence];
   const TraceLayer& shape = manifest_.layers[layer];
   const LayerKeysValues keys_values = source_.keys_values(at_->id, LayerId(layer));
+  if (reads_values(points_, options_.measure)) require_finite_values(trace_, *at_, LayerId(layer), shape, keys_values);
   block_rows_ = rows_of_block(shape, keys_values);
   rows_.start_layer(shape, manifest_.kv_type, keys_values, block_rows_);
   tensors_ = {&shape, manifest_.kv_type, &keys_values, {}};

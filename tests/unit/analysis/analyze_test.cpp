@@ -168,6 +168,14 @@ TEST_CASE("A sequence that decoded nothing has no value of decode steps, and the
   }
 }
 
+TEST_CASE("A recorded v that is NaN is refused by the analysis of outputs, and no matter to those of attention") {
+  Qkv x = random_tensors();
+  x.v[(std::size_t{3} * x.tokens + 4) * x.d] = std::nanf("");
+  const auto why = ContainsSubstring("v holds NaN or infinity");
+  CHECK_THROWS_WITH(Analysed(x, prompt_of(25), {&find_analysis("bound")}), why);
+  CHECK(Analysed(x, prompt_of(25), {&find_analysis("mass")}).of("mass").mean("share_for_90") > 0);
+}
+
 TEST_CASE("The measured output error of a window never exceeds its bound") {
   for (const double spread : {0.3, 1.0, 3.0}) {
     const Analysed analysed(random_qkv(random_tensors(), 11, spread), prompt_of(16), {&find_analysis("bound")});
