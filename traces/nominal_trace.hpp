@@ -12,6 +12,8 @@ struct NominalTrace {
   std::uint32_t prompt = 1;       // tokens
   std::uint32_t output = 0;       // decoded tokens
   std::uint64_t seed = 0;
+
+  bool operator==(const NominalTrace&) const = default;
 };
 
 // One sequence. Attention is like a model's in kind alone: a few tokens that many queries look at, among

@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <utility>
 
 #include "apps/cli/unfinished_file.hpp"
 #include "sim/core/text.hpp"
-#include "traces/nominal_trace.hpp"
 
 namespace fs = std::filesystem;
 
@@ -20,19 +21,35 @@ constexpr double kMostLogits = 1e8;
 constexpr std::uint32_t kMostNominalOutput = 1024;
 constexpr std::uint32_t kMostNominalHeads = 8;
 
-// Where a policy leaves the first layers alone there is one layer more.
-NominalTrace nominal_trace(const WorkloadRequest& request, std::uint64_t seed) {
-  NominalTrace trace;
-  trace.seed = seed;
-  trace.query_heads = std::min(request.model.group(), kMostNominalHeads);
-  for (const PolicySpec& point : request.points) {
-    const std::uint32_t dense = policy_info(point.name).traits(point).dense_layers;
-    if (dense < request.model.layers) trace.layers = std::max(trace.layers, dense + 1);
+// The longest prompt whose logits a replay of one policy on `layers` layers may take. Of policies that look at the last
+// rows alone it is no triangle of logits but a strip; reading the tokens costs as much as a few rows do.
+double longest_prompt(const PolicyTraits& traits, std::uint32_t query_heads, std::uint32_t layers) {
+  constexpr std::uint32_t kLeastRows = 8;
+  const double logits = kMostLogits / query_heads / layers;
+  const double triangle = std::sqrt(2 * logits);
+  if (!traits.differs_by_depth() || traits.rows == RowNeed::kAll) return triangle;
+  return std::max(triangle, logits / std::max(kLeastRows, traits.last_rows));
+}
+
+// The layers that have to be replayed of a policy whose budgets differ from layer to layer: all, or fewer where they
+// have one window and a long prompt would be cut, for budgets of few tokens round off.
+std::uint32_t copies_of_layer(const WorkloadRequest& request, const PolicyTraits& traits, std::uint32_t query_heads) {
+  constexpr std::uint32_t kEnough = 16;
+  const ModelShape& model = request.model;
+  const bool alike = model.compressed || std::ranges::adjacent_find(model.layer_windows, std::ranges::not_equal_to()) ==
+                                             model.layer_windows.end();
+  const bool whole = longest_prompt(traits, query_heads, model.layers) >= request.prompt;
+  return whole || !alike ? model.layers : std::min(model.layers, kEnough);
+}
+
+// Their windows, cut as the prompt is: layers that are given more than their window shows hold that alone.
+std::vector<std::uint32_t> windows_of_copies(const ModelShape& model, std::uint32_t copies, double cut) {
+  std::vector<std::uint32_t> windows;
+  for (std::uint32_t layer = 0; layer < copies; ++layer) {
+    const double window = model.compressed ? 0 : cut * model.window(layer);
+    windows.push_back(window > 0 ? std::max(1U, static_cast<std::uint32_t>(std::lround(window))) : 0);
   }
-  const double longest = std::sqrt(2 * kMostLogits / trace.query_heads / trace.layers);
-  trace.prompt = static_cast<std::uint32_t>(std::min<double>(request.prompt, longest));
-  trace.output = std::min(request.output, kMostNominalOutput);
-  return trace;
+  return windows;
 }
 
 // Tokens that the parameters of a policy name (sinks=4, recent=32, …), in all.
@@ -57,6 +74,31 @@ void shrink(PolicySpec& point, std::uint32_t whole, NominalTrace& trace) {
   if (least > cut) trace.prompt = static_cast<std::uint32_t>(std::min<double>(whole, 2 * least));
 }
 
+// Where a policy leaves the first layers alone there is one layer more. Answers that stay whole beside a budget of the
+// prompt are cut as it is where the budgets are not all alike.
+NominalPart part_of(const WorkloadRequest& request, std::size_t number, std::uint64_t seed) {
+  NominalPart part;
+  PolicySpec point = request.points[number];
+  const PolicyTraits traits = policy_info(point.name).traits(point);
+  NominalTrace& trace = part.trace;
+  trace.seed = seed;
+  trace.query_heads = std::min(request.model.group(), kMostNominalHeads);
+  if (traits.dense_layers < request.model.layers) trace.layers = traits.dense_layers + 1;
+  const bool by_depth = traits.differs_by_depth();
+  const std::uint32_t replayed = by_depth ? copies_of_layer(request, traits, trace.query_heads) : trace.layers;
+  trace.prompt = static_cast<std::uint32_t>(
+      std::min<double>(request.prompt, longest_prompt(traits, trace.query_heads, replayed)));
+  shrink(point, request.prompt, trace);
+  const double cut = static_cast<double>(trace.prompt) / request.prompt;
+  const bool answers_stay = by_depth && traits.schedule == Schedule::kPrefillOnly;
+  const double output = std::max(1.0, std::round((answers_stay ? cut : 1) * request.output));
+  trace.output = static_cast<std::uint32_t>(std::min<double>(output, kMostNominalOutput));
+  if (by_depth) part.windows = windows_of_copies(request.model, replayed, cut);
+  part.points = {std::move(point)};
+  part.numbers = {number};
+  return part;
+}
+
 fs::path new_folder() {
   std::error_code error;
   const fs::path where = fs::temp_directory_path(error);
@@ -74,12 +116,26 @@ fs::path new_folder() {
 
 }  // namespace
 
-NominalRecording::NominalRecording(const WorkloadRequest& request, std::uint64_t seed)
-    : folder_(new_folder()), points_(request.points) {
+std::vector<NominalPart> nominal_parts(const WorkloadRequest& request, std::uint64_t seed) {
+  std::vector<NominalPart> parts;
+  for (std::size_t i = 0; i < request.points.size(); ++i) {
+    NominalPart own = part_of(request, i, seed);
+    const auto same = std::ranges::find_if(parts, [&own](const NominalPart& part) {
+      return part.trace == own.trace && part.windows == own.windows;
+    });
+    if (same == parts.end()) {
+      parts.push_back(std::move(own));
+      continue;
+    }
+    same->points.push_back(std::move(own.points.front()));
+    same->numbers.push_back(i);
+  }
+  return parts;
+}
+
+NominalRecording::NominalRecording(const NominalTrace& trace) : folder_(new_folder()) {
   try {
     remove_at_signals(folder_);
-    NominalTrace trace = nominal_trace(request, seed);
-    for (PolicySpec& point : points_) shrink(point, request.prompt, trace);
     write_nominal_trace(path(), trace);
   } catch (...) {
     std::error_code ignored;

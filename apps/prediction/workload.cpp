@@ -29,8 +29,10 @@ namespace {
 
 namespace po = boost::program_options;
 
+// `windows`: of copies of the trace's one layer; empty: its own layers.
 std::vector<PointResult> replay_points(const TraceReader& trace, const WorkloadRequest& request,
-                                       std::span<const PolicySpec> points, const Arguments& arguments) {
+                                       std::span<const PolicySpec> points, std::vector<std::uint32_t> windows,
+                                       const Arguments& arguments) {
   ThreadPool pool(arguments.threads);
   ReplayOptions options;
   options.seed = arguments.has("seed") ? arguments.seed : trace.manifest().seed;
@@ -42,20 +44,36 @@ std::vector<PointResult> replay_points(const TraceReader& trace, const WorkloadR
     return {reinterpret_cast<const std::byte*>(row.data()), DType::kF32, 0, row.size(), request.model.hidden};
   };
   options.token_kinds = token_kinds_of(trace);
+  options.windows_of_copies = std::move(windows);
   return replay(trace, points, options, pool);
 }
 
-// `points`: those of the request, as they are replayed.
-std::vector<Workload> workloads_of(const TraceReader& trace, const WorkloadRequest& request,
-                                   std::span<const PolicySpec> points, const Arguments& arguments) {
+std::vector<Workload> recorded_workloads(const WorkloadRequest& request, const Arguments& arguments) {
+  const TraceReader trace = TraceReader::open_attention(*request.trace);
   const ModelShape recorded = shape_of(trace.manifest());
-  std::vector<PointResult> results = replay_points(trace, request, points, arguments);
   std::vector<Workload> workloads;
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    results[i].replayed = results[i].spec.budget;
-    results[i].spec = request.points[i];
-    workloads.emplace_back(request, std::move(results[i]), recorded);
+  for (PointResult& result : replay_points(trace, request, request.points, {}, arguments)) {
+    workloads.emplace_back(request, std::move(result), recorded);
   }
+  return workloads;
+}
+
+std::vector<Workload> nominal_workloads(const WorkloadRequest& request, const Arguments& arguments) {
+  std::vector<std::optional<Workload>> of_points(request.points.size());
+  for (const NominalPart& part : nominal_parts(request, arguments.seed)) {
+    const NominalRecording recording(part.trace);
+    const TraceReader trace = TraceReader::open_attention(recording.path());
+    ModelShape recorded = shape_of(trace.manifest());
+    recorded.layers = std::max(recorded.layers, static_cast<std::uint32_t>(part.windows.size()));
+    std::vector<PointResult> results = replay_points(trace, request, part.points, part.windows, arguments);
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      results[i].replayed = results[i].spec.budget;
+      results[i].spec = request.points[part.numbers[i]];
+      of_points[part.numbers[i]].emplace(request, std::move(results[i]), recorded);
+    }
+  }
+  std::vector<Workload> workloads;
+  for (std::optional<Workload>& workload : of_points) workloads.push_back(std::move(*workload));
   return workloads;
 }
 
@@ -309,9 +327,7 @@ std::vector<Workload> make_workloads(const WorkloadRequest& request, const Argum
   for (const PolicySpec& point : request.points) {
     if (const std::string why = refused_prompt(point, request.prompt); !why.empty()) throw usage_error(why);
   }
-  if (request.trace) {
-    return workloads_of(TraceReader::open_attention(*request.trace), request, request.points, arguments);
-  }
+  if (request.trace) return recorded_workloads(request, arguments);
   for (const PolicySpec& point : request.points) {
     const PolicyInfo& info = policy_info(point.name);
     const PolicyTraits traits = info.traits(point);
@@ -325,8 +341,7 @@ std::vector<Workload> make_workloads(const WorkloadRequest& request, const Argum
       throw usage_error(fmt::format("policy {} {}: give a recorded run (--trace)", point.name, what));
     }
   }
-  const NominalRecording nominal(request, arguments.seed);
-  return workloads_of(TraceReader::open_attention(nominal.path()), request, nominal.points(), arguments);
+  return nominal_workloads(request, arguments);
 }
 
 }  // namespace kvroof

@@ -162,6 +162,7 @@ struct PolicyTraits {
   Capacities capacities = Capacities::kBudget;
   // Budgets of the layers as shares of layers · k, from the first layer to the last (layer_budget()); empty: k each.
   std::vector<double> layer_shares = {};
+  bool shares_by_depth = false;  // capacities() differs with the place of a layer among all of them
   bool streams_prompt = false;  // evicts after every prompt row
   bool merges = false;          // implements merge(), which is shown tensors; evict() is not
   // Implements select(): resident and read differ, and nothing is ever evicted. Logits that it observes are −∞ or not
@@ -194,6 +195,8 @@ struct PolicyTraits {
 
   // A bound that chooses anew at each row: what it does not read, it still holds.
   [[nodiscard]] bool keeps_all() const { return bound && selects; }
+  // Whether one layer says nothing of what the others hold, even if all have the same attention.
+  [[nodiscard]] bool differs_by_depth() const { return shares_by_depth || !layer_shares.empty(); }
 };
 
 class EvictionPolicy {

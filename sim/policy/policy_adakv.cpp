@@ -213,7 +213,7 @@ class AdaKvOverScorer final : public StatelessPolicy {
 
 PolicyTraits traits(const PolicySpec& spec) {
   PolicyTraits t = window_traits(spec, rule_of(spec));
-  (void)Options(spec);
+  const Options options(spec);
   (void)ExpectedAttention::needs(spec);
   if (inner_of(spec) != "snapkv") {
     check_inner(spec);
@@ -222,6 +222,7 @@ PolicyTraits traits(const PolicySpec& spec) {
     t.scores_layer_first = true;
   }
   t.capacities = Capacities::kByHead;
+  t.shares_by_depth = options.is_pyramid && !options.kvpress && inner_of(spec) == "snapkv";
   return t;
 }
 

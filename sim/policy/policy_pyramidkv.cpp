@@ -38,6 +38,7 @@ class PyramidKv final : public WindowScoredPolicy {
 PolicyTraits traits(const PolicySpec& spec) {
   PolicyTraits t = window_traits(spec, window_rule(spec));
   t.capacities = Capacities::kByLayer;
+  t.shares_by_depth = true;
   (void)pyramid_rule(spec);
   return t;
 }

@@ -60,6 +60,20 @@ LayerSource layers_of(const TraceReader& trace) {
           }};
 }
 
+LayerSource copies_of_layer(const TraceReader& trace) {
+  return {[&trace](std::uint32_t sequence, LayerId) { return trace.keys_values(sequence, LayerId(0)); },
+          [&trace](std::uint32_t sequence, LayerId, const auto& visit) {
+            trace.for_each_query_block(sequence, LayerId(0), visit);
+          }};
+}
+
+TraceManifest with_copies(TraceManifest manifest, std::span<const std::uint32_t> windows) {
+  check(manifest.layers.size() == 1, "a trace of one layer has copies of it");
+  manifest.layers.resize(windows.size(), manifest.layers.front());
+  for (std::size_t layer = 0; layer < windows.size(); ++layer) manifest.layers[layer].window = windows[layer];
+  return manifest;
+}
+
 // Heads of the one layer become those of the layers.
 class JoinedObserver final : public PartObserver {
  public:
@@ -224,6 +238,10 @@ std::vector<PointResult> replay_parts(const TraceReader& trace, std::span<const 
   }
   const TraceManifest manifest = with_whole_prompts(trace);
   check_prompts(manifest, points);
+  if (!options.windows_of_copies.empty()) {
+    check(by_model.points.empty(), "copies of a layer are replayed one by one");
+    return run(with_copies(manifest, options.windows_of_copies), copies_of_layer(trace), points, options);
+  }
   if (by_model.points.empty()) return run(manifest, layers_of(trace), points, options);
   std::vector<std::optional<PointResult>> all(points.size());
   const auto take = [&](const Part& part, std::vector<PointResult> results) {

@@ -70,6 +70,9 @@ struct ReplayOptions {
   std::function<RowsView(LayerId)> output_projection{};
   // Of the tokens of a sequence, by position, for policies that need them.
   std::function<std::vector<TokenKind>(const TraceSequence&)> token_kinds{};
+  // Windows of layers that all have the rows of the trace's one layer; empty: the trace's layers are replayed. Not for
+  // policies with one set for the model or that look ahead.
+  std::vector<std::uint32_t> windows_of_copies{};
 };
 
 struct PointResult {

@@ -17,13 +17,16 @@ struct Lengths {
   std::uint32_t prompt, output;
 };
 
-std::vector<PointResult> replayed(const std::vector<PolicySpec>& points, Lengths lengths) {
+// `windows`: of copies of the recording's layer, where there are any.
+std::vector<PointResult> replayed(const std::vector<PolicySpec>& points, Lengths lengths,
+                                  const std::vector<std::uint32_t>& windows = {}) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "nominal.kvt";
   write_nominal_trace(path, {.query_heads = 2, .prompt = lengths.prompt, .output = lengths.output, .seed = 5});
   ThreadPool pool(1);
   ReplayOptions options;
   options.measure = {.recall = false, .output_error = false};
+  options.windows_of_copies = windows;
   return replay(TraceReader::open_attention(path), points, options, pool);
 }
 
@@ -80,5 +83,18 @@ TEST_CASE("a projection holds what a replay of such lengths holds, where that do
       INFO(points[i].text() << ", step " << step);
       REQUIRE(projected.at(step, 0).resident == to.at(step, 0).resident);
     }
+  }
+}
+
+TEST_CASE("copies of a recorded layer are replayed each at its depth and behind its window") {
+  const std::vector<PolicySpec> points = parse_policies("pyramidkv:budget=40:window=4,h2o:budget=40:layers=3/2/1/1,full");
+  const std::vector<PointResult> results = replayed(points, {100, 8}, {0, 30, 0, 30});
+  // A pyramid of mean 36 beside its window, from 36 / 20 in the last layer to twice the mean less that, 23 apart.
+  const std::vector<std::vector<std::uint64_t>> after_prompt = {{75, 30, 29, 6}, {68, 30, 23, 23}, {100, 30, 100, 30}};
+  for (std::size_t p = 0; p < results.size(); ++p) {
+    const Residency held = results[p].residency.at(0).expand();
+    INFO(results[p].spec.text());
+    REQUIRE(held.layers == 4);
+    for (std::uint32_t layer = 0; layer < 4; ++layer) CHECK(held.at(0, layer).resident == after_prompt[p][layer]);
   }
 }
