@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "apps/cli/values.hpp"
 #include "sim/core/suggest.hpp"
@@ -48,12 +49,20 @@ std::uint32_t most_cached(const std::vector<const Workload*>& workloads) {
   return most;
 }
 
-std::vector<std::string> cached_prompt_notes(double share, bool found, const std::vector<std::string>& evicting) {
+std::vector<std::string> kept_states_notes(const ModelShape& model) {
+  if (model.state.layers == 0) return {};
+  return {"a prefix is found with the states that layers without a cache had at its end, as if they were kept for "
+          "nothing: an engine keeps them at some places and in its memory, and finds less"};
+}
+
+std::vector<std::string> cached_prompt_notes(const ModelShape& model, double share, bool found,
+                                             const std::vector<std::string>& evicting) {
   if (!(share > 0)) return {};
   std::vector<std::string> notes;
   if (found) {
     notes.push_back(fmt::format("{:.0f} % of the prompts is in a prefix cache and not computed; each sequence still "
                                 "counts its own copy of it in memory", 100 * share));
+    for (std::string& note : kept_states_notes(model)) notes.push_back(std::move(note));
   }
   if (!evicting.empty()) notes.push_back(lost_prefixes_note(evicting));
   return notes;
@@ -65,7 +74,7 @@ std::vector<std::string> cached_prompt_notes(const WorkloadRequest& request,
   for (const Workload* workload : workloads) {
     if (!finds_prefixes(workload->policy(), workload->mean())) add_new(evicting, workload->policy().name);
   }
-  return cached_prompt_notes(request.cached_share, most_cached(workloads) > 0, evicting);
+  return cached_prompt_notes(request.model, request.cached_share, most_cached(workloads) > 0, evicting);
 }
 
 }  // namespace kvroof

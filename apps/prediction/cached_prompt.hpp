@@ -27,9 +27,12 @@ std::uint32_t most_cached(const std::vector<const Workload*>& workloads);
 
 // What is said of policies that evict from prompts, so that a cache has nothing of these.
 std::string lost_prefixes_note(const std::vector<std::string>& evicting);
-// The same, and before it what is said of prompts of which a cache has so large a share under any other policy, if
+// What is said of models with states wherever they find prefixes, for which these are not priced; nothing of others.
+std::vector<std::string> kept_states_notes(const ModelShape& model);
+// What is lost, and before it what is said of prompts of which a cache has so large a share under any other policy, if
 // there is one (`found`); nothing where there is no share.
-std::vector<std::string> cached_prompt_notes(double share, bool found, const std::vector<std::string>& evicting);
+std::vector<std::string> cached_prompt_notes(const ModelShape& model, double share, bool found,
+                                             const std::vector<std::string>& evicting);
 // Of a request, under those policies.
 std::vector<std::string> cached_prompt_notes(const WorkloadRequest& request,
                                              const std::vector<const Workload*>& workloads);

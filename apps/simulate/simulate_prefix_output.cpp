@@ -86,7 +86,7 @@ std::vector<std::string> prefix_notes(const SimulateRequest& request, const std:
   if (!request.prefix_cache) {
     if (!(share > 0)) return {computed_whole(request)};
     const bool found = std::ranges::any_of(rows, &SimulatedRow::shares_prefixes);
-    return cached_prompt_notes(request.cached_share, found, losers);
+    return cached_prompt_notes(request.workload.model, request.cached_share, found, losers);
   }
   const PrefixCacheRequest& cache = *request.prefix_cache;
   std::vector<std::string> notes = {
@@ -97,10 +97,7 @@ std::vector<std::string> prefix_notes(const SimulateRequest& request, const std:
     notes.push_back(fmt::format("drawn prompts that are no longer than what they share: {}, of which all tokens but "
                                 "the last are shared", shorter));
   }
-  if (request.workload.model.state.layers > 0) {
-    notes.emplace_back("a prefix is found with the states that layers without a cache had at its end, as if they were "
-                       "kept for nothing: an engine keeps them at some places and in its memory, and finds less");
-  }
+  for (std::string& note : kept_states_notes(request.workload.model)) notes.push_back(std::move(note));
   if (!losers.empty()) {
     notes.push_back(lost_prefixes_note(losers) + "; --evicted-prefix copy has whole ones kept beside");
   }
