@@ -21,13 +21,21 @@ constexpr double kMostLogits = 1e8;
 constexpr std::uint32_t kMostNominalOutput = 1024;
 constexpr std::uint32_t kMostNominalHeads = 8;
 
+// Not where many tokens go at once: then layers with other budgets are full at other steps, and what one holds at a step
+// of a shorter run is no share of what another holds at that of a longer one.
+bool needs_each_layer(const PolicySpec& point, const PolicyTraits& traits) {
+  const PolicyInfo& info = policy_info(point.name);
+  const bool drops_many = info.recipe != nullptr && info.recipe(point).kind == ScoreRecipe::Kind::kCounts;
+  return traits.differs_by_depth() && !drops_many;
+}
+
 // The longest prompt whose logits a replay of one policy on `layers` layers may take. Of policies that look at the last
 // rows alone it is no triangle of logits but a strip; reading the tokens costs as much as a few rows do.
-double longest_prompt(const PolicyTraits& traits, std::uint32_t query_heads, std::uint32_t layers) {
+double longest_prompt(const PolicyTraits& traits, bool by_depth, std::uint32_t query_heads, std::uint32_t layers) {
   constexpr std::uint32_t kLeastRows = 8;
   const double logits = kMostLogits / query_heads / layers;
   const double triangle = std::sqrt(2 * logits);
-  if (!traits.differs_by_depth() || traits.rows == RowNeed::kAll) return triangle;
+  if (!by_depth || traits.rows == RowNeed::kAll) return triangle;
   return std::max(triangle, logits / std::max(kLeastRows, traits.last_rows));
 }
 
@@ -38,11 +46,11 @@ std::uint32_t copies_of_layer(const WorkloadRequest& request, const PolicyTraits
   const ModelShape& model = request.model;
   const bool alike = model.compressed || std::ranges::adjacent_find(model.layer_windows, std::ranges::not_equal_to()) ==
                                              model.layer_windows.end();
-  const bool whole = longest_prompt(traits, query_heads, model.layers) >= request.prompt;
+  const bool whole = longest_prompt(traits, true, query_heads, model.layers) >= request.prompt;
   return whole || !alike ? model.layers : std::min(model.layers, kEnough);
 }
 
-// Their windows, cut as the prompt is: layers that are given more than their window shows hold that alone.
+// Their windows, cut as the budgets are: layers that are given more than their window shows hold that alone.
 std::vector<std::uint32_t> windows_of_copies(const ModelShape& model, std::uint32_t copies, double cut) {
   std::vector<std::uint32_t> windows;
   for (std::uint32_t layer = 0; layer < copies; ++layer) {
@@ -74,8 +82,8 @@ void shrink(PolicySpec& point, std::uint32_t whole, NominalTrace& trace) {
   if (least > cut) trace.prompt = static_cast<std::uint32_t>(std::min<double>(whole, 2 * least));
 }
 
-// Where a policy leaves the first layers alone there is one layer more. Answers that stay whole beside a budget of the
-// prompt are cut as it is where the budgets are not all alike.
+// Where a policy leaves the first layers alone there is one layer more. Where budgets are not all alike they are taken as
+// tokens, for how unlike they are depends on those, and answers that stay whole beside them are cut as they are.
 NominalPart part_of(const WorkloadRequest& request, std::size_t number, std::uint64_t seed) {
   NominalPart part;
   PolicySpec point = request.points[number];
@@ -84,12 +92,19 @@ NominalPart part_of(const WorkloadRequest& request, std::size_t number, std::uin
   trace.seed = seed;
   trace.query_heads = std::min(request.model.group(), kMostNominalHeads);
   if (traits.dense_layers < request.model.layers) trace.layers = traits.dense_layers + 1;
-  const bool by_depth = traits.differs_by_depth();
+  const bool by_depth = needs_each_layer(point, traits);
   const std::uint32_t replayed = by_depth ? copies_of_layer(request, traits, trace.query_heads) : trace.layers;
   trace.prompt = static_cast<std::uint32_t>(
-      std::min<double>(request.prompt, longest_prompt(traits, trace.query_heads, replayed)));
+      std::min<double>(request.prompt, longest_prompt(traits, by_depth, trace.query_heads, replayed)));
+  Budget& budget = point.budget;
+  if (by_depth && budget.kind == Budget::Kind::kFractionOfPrompt) {
+    budget.value = budget.tokens(request.prompt, request.prompt);
+    budget.kind = Budget::Kind::kTokens;
+  }
+  const double whole = budget.value;
   shrink(point, request.prompt, trace);
-  const double cut = static_cast<double>(trace.prompt) / request.prompt;
+  const bool in_tokens = budget.kind == Budget::Kind::kTokens;
+  const double cut = in_tokens ? budget.value / whole : static_cast<double>(trace.prompt) / request.prompt;
   const bool answers_stay = by_depth && traits.schedule == Schedule::kPrefillOnly;
   const double output = std::max(1.0, std::round((answers_stay ? cut : 1) * request.output));
   trace.output = static_cast<std::uint32_t>(std::min<double>(output, kMostNominalOutput));

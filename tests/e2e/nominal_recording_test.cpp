@@ -1,6 +1,5 @@
 // What plan and compare take policies to hold where nobody recorded anything.
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -30,18 +29,18 @@ std::map<std::string, json> rows_of(const json& compared) {
 }
 
 // Bytes that a sequence holds in a mean decode step, after 4,096 tokens of a prompt.
-std::uint64_t resident_bytes(const std::string& model, const std::string& policy) {
+double resident_bytes(const std::string& model, const std::string& policy) {
   const json planned = json_of("plan --model " + model + " --device h200 --prompt 4096 --output 2 --batch 1 --policy " +
                                policy);
-  return planned["accounting"]["kv"]["resident_bytes"].get<std::uint64_t>();
+  return planned["accounting"]["kv"]["resident_bytes"].get<double>();
 }
 
 // Twice the rows of one head in a mean decode step of two, with 1,228 tokens a layer on average.
-std::uint64_t pyramid_rows(std::uint32_t layers, auto window) {
+double pyramid_rows(std::uint32_t layers, auto window) {
   PolicyContext context;
   context.layers = layers;
   context.prompt = 4096;
-  std::uint64_t rows = 0;
+  double rows = 0;
   for (std::uint32_t layer = 0; layer < layers; ++layer) {
     context.layer = LayerId(layer);
     const std::uint32_t kept = pyramid_budget({}, context, 1228);
@@ -79,15 +78,30 @@ TEST_CASE("what compare says of a policy is the same whichever others it is aske
 
 TEST_CASE("layers hold what pyramidkv gives each of the model's, and no more than their windows show") {
   // 34 layers, every sixth of which sees everything and the others 1,024 tokens; 4 heads of 256 elements of 2 bytes.
-  const std::uint64_t windows =
+  const double windows =
       pyramid_rows(34, [](std::uint32_t layer) { return layer % 6 == 5 ? 8192U : 1024U; }) * 4 * 256 * 2 * 2 / 2;
   CHECK(resident_bytes("gemma-3-4b", "pyramidkv:budget=0.3") == windows);
   // 32 layers without windows, 8 heads of 128.
-  const std::uint64_t none = pyramid_rows(32, [](std::uint32_t) { return 8192U; }) * 8 * 128 * 2 * 2 / 2;
+  const double none = pyramid_rows(32, [](std::uint32_t) { return 8192U; }) * 8 * 128 * 2 * 2 / 2;
   CHECK(resident_bytes("llama-3.1-8b", "pyramidkv:budget=0.3") == none);
   // Its mean is snapkv's, but for the whole tokens by which layers differ; windows cut off what the first have more.
-  CHECK(std::abs(static_cast<double>(none) / static_cast<double>(resident_bytes("llama-3.1-8b", "snapkv:budget=0.3")) - 1) < 0.02);
-  CHECK(static_cast<double>(resident_bytes("gemma-3-4b", "snapkv:budget=0.3")) > 1.1 * static_cast<double>(windows));
+  CHECK(none / 0.98 > resident_bytes("llama-3.1-8b", "snapkv:budget=0.3"));
+  CHECK(none / 1.02 < resident_bytes("llama-3.1-8b", "snapkv:budget=0.3"));
+  CHECK(resident_bytes("gemma-3-4b", "snapkv:budget=0.3") > 1.1 * windows);
+}
+
+TEST_CASE("a pyramid in tokens is that of its share of the prompt behind windows, also where a long prompt is cut") {
+  // 6,553 tokens are more than the windows of five layers in six, 640 fewer in all but the first.
+  const std::pair<const char*, const char*> same[] = {{"0.1", "6553"}, {"0.00977", "640"}};
+  for (const auto& [share, tokens] : same) {
+    INFO(share);
+    const auto held = [](const std::string& budget) {
+      const json planned = json_of("plan --model gemma-3-27b --device h200 --prompt 64k --output 64 --batch 1 --policy "
+                                   "pyramidkv:budget=" + budget);
+      return planned["accounting"]["kv"]["resident_bytes"].get<double>();
+    };
+    CHECK(held(share) == Approx(held(tokens)).epsilon(1e-9));
+  }
 }
 
 TEST_CASE("budgets that differ from layer to layer have their mean where a prompt is cut, whatever the model's depth") {
@@ -99,9 +113,11 @@ TEST_CASE("budgets that differ from layer to layer have their mean where a promp
     for (const json& row : compared["points"]) batches[row["policy"]] = row["largest_batch"];
     return batches;
   };
-  const auto batches = largest(json_of(words + "snapkv,pyramidkv,h2o,h2o:layers=pyramid"));
-  CHECK(batches.at("pyramidkv:budget=0.1") == Catch::Approx(batches.at("snapkv:budget=0.1")).epsilon(0.02));
-  CHECK(batches.at("h2o:budget=0.1:layers=pyramid") == Catch::Approx(batches.at("h2o:budget=0.1")).epsilon(0.02));
+  const auto batches = largest(json_of(words + "snapkv,pyramidkv,h2o,h2o:layers=pyramid,"
+                                       "scissorhands,scissorhands:layers=pyramid"));
+  CHECK(batches.at("scissorhands:budget=0.1:layers=pyramid") == batches.at("scissorhands:budget=0.1"));
+  CHECK(batches.at("pyramidkv:budget=0.1") == Approx(batches.at("snapkv:budget=0.1")).epsilon(0.02));
+  CHECK(batches.at("h2o:budget=0.1:layers=pyramid") == Approx(batches.at("h2o:budget=0.1")).epsilon(0.02));
 }
 
 TEST_CASE("a cached share of prompts of a model with states is said to be priced as if these were kept for nothing") {

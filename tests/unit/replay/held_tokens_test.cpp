@@ -87,8 +87,8 @@ TEST_CASE("a projection holds what a replay of such lengths holds, where that do
 }
 
 TEST_CASE("copies of a recorded layer are replayed each at its depth and behind its window") {
-  const std::vector<PolicySpec> points = parse_policies("pyramidkv:budget=40:window=4,h2o:budget=40:layers=3/2/1/1,full");
-  const std::vector<PointResult> results = replayed(points, {100, 8}, {0, 30, 0, 30});
+  const std::string policies = "pyramidkv:budget=40:window=4,h2o:budget=40:layers=3/2/1/1,full";
+  const std::vector<PointResult> results = replayed(parse_policies(policies), {100, 8}, {0, 30, 0, 30});
   // A pyramid of mean 36 beside its window, from 36 / 20 in the last layer to twice the mean less that, 23 apart.
   const std::vector<std::vector<std::uint64_t>> after_prompt = {{75, 30, 29, 6}, {68, 30, 23, 23}, {100, 30, 100, 30}};
   for (std::size_t p = 0; p < results.size(); ++p) {
