@@ -21,8 +21,8 @@ constexpr double kMostLogits = 1e8;
 constexpr std::uint32_t kMostNominalOutput = 1024;
 constexpr std::uint32_t kMostNominalHeads = 8;
 
-// Not where many tokens go at once: then layers with other budgets are full at other steps, and what one holds at a step
-// of a shorter run is no share of what another holds at that of a longer one.
+// Not where many tokens go at once: layers with other budgets are then full at other steps, and what one holds at a
+// step of a shorter run is no share of what another holds at that of a longer one.
 bool needs_each_layer(const PolicySpec& point, const PolicyTraits& traits) {
   const PolicyInfo& info = policy_info(point.name);
   const bool drops_many = info.recipe != nullptr && info.recipe(point).kind == ScoreRecipe::Kind::kCounts;
@@ -71,18 +71,27 @@ double named_tokens(const PolicySpec& point) {
   return sum;
 }
 
+// What a budget may at most be of a cut prompt: the layer that is given most then gets no more than the prompt.
+double most_of_prompt(const PolicyTraits& traits) {
+  const std::vector<double>& shares = traits.layer_shares;
+  if (shares.size() < 2) return 0.5;
+  double sum = (shares.front() + shares.back()) / 2;  // of straight lines between the shares
+  for (std::size_t i = 1; i + 1 < shares.size(); ++i) sum += shares[i];
+  return std::min(0.5, sum / static_cast<double>(shares.size() - 1) / std::ranges::max(shares));
+}
+
 // A budget in tokens must still be less than the prompt where it was, and have room for what parameters name: half of
 // the cut prompt, its share of the prompt, or twice those tokens, for which the prompt is then cut less.
-void shrink(PolicySpec& point, std::uint32_t whole, NominalTrace& trace) {
-  const double budget = point.budget.value;
-  if (point.budget.kind != Budget::Kind::kTokens || whole == trace.prompt || 2 * budget <= trace.prompt) return;
-  const double cut = std::round(trace.prompt * std::max(0.5, budget / whole));
+void shrink(PolicySpec& point, const PolicyTraits& traits, std::uint32_t whole, NominalTrace& trace) {
+  const double budget = point.budget.value, most = most_of_prompt(traits);
+  if (point.budget.kind != Budget::Kind::kTokens || whole == trace.prompt || budget <= most * trace.prompt) return;
+  const double cut = std::round(trace.prompt * std::max(most, budget / whole));
   const double least = std::min(budget, 2 * named_tokens(point));
   point.budget.value = std::max({1.0, cut, least});
   if (least > cut) trace.prompt = static_cast<std::uint32_t>(std::min<double>(whole, 2 * least));
 }
 
-// Where a policy leaves the first layers alone there is one layer more. Where budgets are not all alike they are taken as
+// Where a policy leaves the first layers alone there is one layer more. Budgets that are not all alike are taken as
 // tokens, for how unlike they are depends on those, and answers that stay whole beside them are cut as they are.
 NominalPart part_of(const WorkloadRequest& request, std::size_t number, std::uint64_t seed) {
   NominalPart part;
@@ -102,7 +111,7 @@ NominalPart part_of(const WorkloadRequest& request, std::size_t number, std::uin
     budget.kind = Budget::Kind::kTokens;
   }
   const double whole = budget.value;
-  shrink(point, request.prompt, trace);
+  shrink(point, traits, request.prompt, trace);
   const bool in_tokens = budget.kind == Budget::Kind::kTokens;
   const double cut = in_tokens ? budget.value / whole : static_cast<double>(trace.prompt) / request.prompt;
   const bool answers_stay = by_depth && traits.schedule == Schedule::kPrefillOnly;

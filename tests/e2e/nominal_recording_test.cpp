@@ -113,10 +113,11 @@ TEST_CASE("budgets that differ from layer to layer have their mean where a promp
     for (const json& row : compared["points"]) batches[row["policy"]] = row["largest_batch"];
     return batches;
   };
-  const auto batches = largest(json_of(words + "snapkv,pyramidkv,h2o,h2o:layers=pyramid,"
+  const auto batches = largest(json_of(words + "snapkv,pyramidkv,h2o,h2o:layers=pyramid,h2o:layers=10/1/1,"
                                        "scissorhands,scissorhands:layers=pyramid"));
   CHECK(batches.at("scissorhands:budget=0.1:layers=pyramid") == batches.at("scissorhands:budget=0.1"));
   CHECK(batches.at("pyramidkv:budget=0.1") == Approx(batches.at("snapkv:budget=0.1")).epsilon(0.02));
+  CHECK(batches.at("h2o:budget=0.1:layers=10/1/1") == Approx(batches.at("h2o:budget=0.1")).epsilon(0.02));
   CHECK(batches.at("h2o:budget=0.1:layers=pyramid") == Approx(batches.at("h2o:budget=0.1")).epsilon(0.02));
 }
 
