@@ -96,7 +96,8 @@ class Pricing {
     if (largest < cost_.memory().largest_batch(workload_.mean())) {
       return goals_.first_token_in_time(times(largest + 1).first_token.value) ? "tpot" : "ttft";
     }
-    return static_cast<double>(cost_.deployment().of_a_group(largest)) >= cost_.engine().largest_batch ? "engine" : "capacity";
+    const auto of_a_group = static_cast<double>(cost_.deployment().of_a_group(largest));
+    return of_a_group >= cost_.engine().largest_batch ? "engine" : "capacity";
   }
   [[nodiscard]] Estimate largest_interval() const {
     const Estimate needed = with_factors(cost_.memory().ledger(workload_.mean(), 1).needed(), memory_);

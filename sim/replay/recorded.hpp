@@ -32,8 +32,8 @@ std::optional<PolicySpec> recorded_policy(const TraceManifest& manifest);
 // Whether the point decides as the policy of the recorded run does, however the two are written.
 bool is_recorded_policy(const TraceManifest& manifest, const PolicySpec& point);
 
-// Whether the evictions of the recorded run are compared with those of the point, replayed with that seed: it decides as
-// the run did, and it evicts. A policy that keeps everything and reads a part of it has no evictions to compare.
+// Whether the evictions of the recorded run are compared with those of the point, replayed with that seed: it decides
+// as the run did, and it evicts. A policy that keeps everything and reads a part of it has no evictions to compare.
 bool is_compared(const TraceManifest& manifest, const PolicySpec& point, std::uint64_t seed);
 
 // How a replay of the recorded policy agrees with the recording.

@@ -69,7 +69,8 @@ DeploymentCosts::DeploymentCosts(const CostModel& cost, std::span<const LengthPr
   states_ = static_cast<double>(cost.memory().ledger(profiles.front().mean, 1).states.value);
   // What is not cache is taken at the largest batch of the longest prompt.
   const ResidencySummary& longest = profiles.back().mean;
-  const MemoryLedger ledger = cost.memory().ledger(longest, std::max<std::uint64_t>(cost.memory().largest_batch(longest), 1));
+  const std::uint64_t largest = std::max<std::uint64_t>(cost.memory().largest_batch(longest), 1);
+  const MemoryLedger ledger = cost.memory().ledger(longest, largest);
   capacity_ = static_cast<double>(ledger.capacity.value) - static_cast<double>(ledger.total().value) +
               cache_of(ledger) + static_cast<double>((ledger.draft_cache + ledger.states).value);
 }
@@ -104,7 +105,8 @@ double DeploymentCosts::cache_bytes(const Decoding& sequence) const {
 
 double DeploymentCosts::moved_bytes(std::uint32_t prompt) const {
   const std::size_t i = profile_of(prompt);
-  return part_of_cache(i, profiles_[i].mean.prefill.resident) + cost_.memory().draft_cache_bytes(prompt) + cost_.memory().held_states();
+  const MemoryModel& memory = cost_.memory();
+  return part_of_cache(i, profiles_[i].mean.prefill.resident) + memory.draft_cache_bytes(prompt) + memory.held_states();
 }
 
 // The mean of the sequences: the cost model multiplies it by their number.

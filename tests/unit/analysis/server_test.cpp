@@ -79,7 +79,8 @@ TEST_CASE("prompts that take several steps, in which answers go on, keep clients
       for (const std::uint32_t clients : {2U, 5U, 16U}) {
         INFO(input << " + " << output << ", " << clients << " clients");
         const Server server = server_of("vllm", input, output);
-        if (server.cost().memory().largest_batch(server.residency()) < clients) continue;  // others would wait for a place
+        // Others would wait for a place.
+        if (server.cost().memory().largest_batch(server.residency()) < clients) continue;
         const double prompt = server.cost().prefill(server.residency(), 1).value;
         const double chunks = input / server.cost().engine().step_room(8192);
         REQUIRE(chunks > 1);

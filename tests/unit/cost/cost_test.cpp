@@ -174,8 +174,10 @@ TEST_CASE("an engine that evicts after the prompt holds the prompts of all layer
   const CostModel together = on("h200", "llama-2-7b", engine("huggingface"));
   ResidencySummary without = r;
   without.evicts = false;
-  CHECK(together.memory().ledger(r, 8).prefill_transient.value - together.memory().ledger(without, 8).prefill_transient.value ==
-        std::uint64_t{8} * 4096 * 32 * 512);  // of one layer, of all sequences
+  const auto transient = [&](const ResidencySummary& of) {
+    return together.memory().ledger(of, 8).prefill_transient.value;
+  };
+  CHECK(transient(r) - transient(without) == std::uint64_t{8} * 4096 * 32 * 512);  // of one layer, of all sequences
 }
 
 TEST_CASE("an engine that puts beams into order by copying holds a second cache meanwhile") {
@@ -186,7 +188,8 @@ TEST_CASE("an engine that puts beams into order by copying holds a second cache 
     CHECK(cost.memory().ledger(r, 4).beam_copies.value == 0);
     const Bytes alone = cost.memory().ledger(r, 4).total();
     r.beams = 4;
-    const std::uint64_t copies = cost.engine().name == "huggingface" ? cost.memory().ledger(r, 4).kv_allocated.value : 0;
+    const bool copied = cost.engine().name == "huggingface";
+    const std::uint64_t copies = copied ? cost.memory().ledger(r, 4).kv_allocated.value : 0;
     CHECK(cost.memory().ledger(r, 4).total() == alone + Bytes(copies));
   }
 }
@@ -359,7 +362,8 @@ TEST_CASE("with a window the largest batch follows from what each layer can hold
   const std::uint64_t with = cost.memory().largest_batch(summary);
   CHECK(kv_bytes(s, DType::kF16, kLong.prompt + kLong.output).value ==
         16 * (1024 + 16896) * std::uint64_t{s.kv_heads} * 2 * 128 * 2);
-  CHECK(cost.memory().ledger(summary, with).kv_allocated == kv_bytes(s, DType::kF16, kLong.prompt + kLong.output) * with);
+  CHECK(cost.memory().ledger(summary, with).kv_allocated ==
+        kv_bytes(s, DType::kF16, kLong.prompt + kLong.output) * with);
   CHECK(static_cast<double>(with) / static_cast<double>(without) == Approx(2 * 16896.0 / (16896 + 1024)).epsilon(0.1));
 }
 
