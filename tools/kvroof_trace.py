@@ -166,7 +166,11 @@ class TraceWriter:
             raise FileExistsError(f"{self.path}: exists and is not empty")
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = lock_writer(self.path)
-        (self.path / "segments").mkdir()
+        try:
+            (self.path / "segments").mkdir()
+        except FileExistsError:  # another recording had the name, and came and went meanwhile
+            self._let_go()
+            raise
         write_whole(self.path / "manifest.json", self._manifest_bytes())
 
     def __enter__(self):
@@ -180,7 +184,14 @@ class TraceWriter:
             self.close()
 
     def close(self):
-        """Writes nothing more: a trace that is not sealed may be repaired."""
+        """Lets go of a trace that is not sealed, to which nothing more may be added: it may be repaired."""
+        self._lock.close()
+
+    def _let_go(self):
+        lock = self.path / "writer.lock"
+        if not fcntl:  # such systems remove no open file
+            self._lock.close()
+        lock.unlink(missing_ok=True)
         self._lock.close()
 
     def add_sequence(self, sequence):
@@ -271,8 +282,7 @@ class TraceWriter:
             "kernels_xxh3": f"{xxh3(kernels):016x}",
         }
         write_whole(self.path / "seal.json", (json.dumps(seal, separators=(",", ":")) + "\n").encode())
-        (self.path / "writer.lock").unlink(missing_ok=True)
-        self.close()
+        self._let_go()
 
     def _manifest_bytes(self, final=False, for_segment=False):
         manifest = dict(self._manifest)

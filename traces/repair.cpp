@@ -60,6 +60,11 @@ void set_aside_segments(const fs::path& trace, std::uint32_t kept) {
   for (const fs::directory_entry& entry : fs::directory_iterator(trace / kSegmentsFolder)) {
     if (!keep.contains(entry.path())) others.insert(entry.path());
   }
+  // What a kill left of files that are written whole, under names that no other writer uses again.
+  for (const fs::directory_entry& entry : fs::directory_iterator(trace)) {
+    const bool is_staged = entry.path() == staged_kernels_db(trace / kKernelsFile);
+    if (entry.path().extension() == ".part" && !is_staged) others.insert(entry.path());
+  }
   for (const fs::path& other : others) set_aside(trace, other);
 }
 

@@ -73,7 +73,7 @@ void AttentionCosts::add_step(Parts& parts, const ResidencySummary& residency, c
   rows_read += held * engine.cache_passes;
   parts.add_roofline(CostTerm::kAttention, Limit::kKv, layers, start_,
                      rows_read * (bytes(Cause::kKvRead) - static_cast<double>(traffic.index_bytes)) +
-                         held * bytes(Cause::kKvWrite) + placed_.share * unfused,
+                         placed_.written_share_of(residency) * bytes(Cause::kKvWrite) + placed_.share * unfused,
                      index_.of_chosen_rows(reading, engine.chosen_share),
                      index_.head_share() * traffic[KernelFamily::kAttention].value +
                          operations_of(layers * heads_there),
@@ -103,7 +103,7 @@ void AttentionCosts::add_prompts(Parts& parts, const ResidencySummary& residency
   const ModelShape& shape = placed_.shape;
   const EngineProfile& engine = placed_.engine;
   const std::uint64_t tokens = sequences * residency.computed_tokens();
-  const double layers = shape.layers, held = placed_.kv_share_of(residency, residency.prefill);
+  const double layers = shape.layers, held = placed_.written_share_of(residency);
   // A policy that looks at the probabilities of a prompt has q · k computed a second time.
   const double passes = residency.needs_probabilities ? 1.5 : 1;
   const bool chosen = index_.chooses(residency.computed_prefill());
@@ -119,8 +119,8 @@ void AttentionCosts::add_prompts(Parts& parts, const ResidencySummary& residency
                      rates_.attention_bandwidth, passes * (share * traffic[KernelFamily::kAttention].value),
                      chosen ? index_.of_chosen_rows(prompt_peak_, engine.chosen_prompt_share) : prompt_peak_);
   index_.add_wide_queries(parts, tokens);
-  if (chosen) index_.add(parts, traffic, tokens, true);
-  states_.add(parts, traffic, true);
+  if (chosen) index_.add(parts, traffic, tokens, true, beside);
+  states_.add(parts, traffic, true, beside);
 }
 
 // A call by itself waits for its last block; the part of its rows that the repetition before it left in the cache hides

@@ -15,8 +15,8 @@ class AttentionCosts {
   // Of a decode step of so many sequences, whose rows are read so; of layers with states as well.
   void add_step(Parts& parts, const ResidencySummary& residency, const StepTraffic& traffic, std::uint64_t sequences,
                 std::uint64_t queries, Rate reading) const;
-  // Of prompts, `traffic` being that of their computed tokens; `beside`: calls of attention start with those of answers
-  // in the same pass.
+  // Of prompts, `traffic` being that of their computed tokens; `beside`: kernels start with those of answers in the
+  // same pass.
   void add_prompts(Parts& parts, const ResidencySummary& residency, const StepTraffic& traffic,
                    std::uint64_t sequences, bool beside = false) const;
   // Decode attention by itself over so many bytes of cache, those of so many KV heads of sequences.

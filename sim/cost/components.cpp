@@ -127,22 +127,22 @@ Parts CostModel::Components::mixed_parts(const ResidencySummary& answers, const 
   const StepTraffic of_answers = decode_traffic(answers, pass.sequences, tokens);
   const StepTraffic of_prompts = prompt_traffic(prompts, prompt_pass.sequences);
   const LinearWork work = mixed_work(passed, pass, computed, prompt_pass);
+  const double kv_bytes = kv_read(answers, of_answers) + earlier_bytes(prompts, prompt_pass.sequences);
+  const KernelRates::Reading read = reading(work, kv_bytes);
   const auto target = [&](double ahead) {
     Parts parts = nothing();
     const bool whole_model = !attention_only(placed.shape);
     if (whole_model) {
-      linear.add_mixed(parts, work, linear.work_of(of_prompts, computed, prompt_pass.fill));
+      linear.add_mixed(parts, work, linear.work_of(of_prompts, computed, prompt_pass.fill), read.linear);
       links.add(parts, passed + computed);
     }
-    attention.add_step(parts, answers, of_answers, pass.sequences, passed, rates.attention_bandwidth);
+    attention.add_step(parts, answers, of_answers, pass.sequences, passed, read.attention);
     attention.add_prompts(parts, prompts, of_prompts, prompt_pass.sequences, true);
     policy.add_step(parts, answers, of_answers, observed_bytes(answers, passed));
     policy.add_prompts(parts, prompts, of_prompts);
     if (whole_model) host.add_mixed(parts, pass.sequences, tokens, prompt_pass.sequences, ahead);
-    parts.least = limit.seconds_of(
-        work, of_answers[KernelFamily::kAttention].value + least_attention(of_prompts),
-        static_cast<double>(of_answers.state_bytes),
-        kv_read(answers, of_answers) + earlier_bytes(prompts, prompt_pass.sequences));
+    parts.least = limit.seconds_of(work, of_answers[KernelFamily::kAttention].value + least_attention(of_prompts),
+                                   static_cast<double>(of_answers.state_bytes), kv_bytes);
     return parts;
   };
   Parts parts = with_drafts(answers, pass, target);

@@ -55,7 +55,7 @@ class CostModel {
   // Seconds that the prompts of a pass take together, up to their first tokens.
   [[nodiscard]] Estimate prefill(const ResidencySummary& residency, const Pass& pass) const;
   // Seconds of a pass that makes tokens of answers and computes prompts, or parts of them, beside these: weights are
-  // read once and kernels start once.
+  // read once and kernels start once. Nothing else is beside them.
   [[nodiscard]] Estimate mixed(const ResidencySummary& answers, const Pass& pass, const ResidencySummary& prompts,
                                const Pass& prompt_pass) const;
   // Those of so many sequences, shared out evenly over groups of devices that attend to sequences of their own.

@@ -35,20 +35,22 @@ IndexCosts::IndexCosts(const Placement& placed, const KernelRates& rates, const 
 }
 
 // Engines keep the index whole on each device that shares a layer.
-void IndexCosts::add(Parts& parts, const StepTraffic& traffic, std::uint64_t queries, bool prompts) const {
+void IndexCosts::add(Parts& parts, const StepTraffic& traffic, std::uint64_t queries, bool prompts,
+                     bool beside) const {
   const ModelShape& shape = placed_.shape;
   const EngineProfile& engine = placed_.engine;
   if (!shape.index) return;
   const double pairs = traffic.index_flops.value / shape.index.operations();
   // Blocks of a prompt's queries share the keys.
   const double keys = prompts ? 0 : static_cast<double>(traffic.index_bytes);
-  parts.add_roofline(CostTerm::kAttention, Limit::kKv, kIndexKernels * shape.index.layers,
+  const double calls = beside ? 0 : shape.index.layers;
+  parts.add_roofline(CostTerm::kAttention, Limit::kKv, kIndexKernels * calls,
                      {rates_.kernel_start.value, kIndexSpread}, keys + kScoreBytes * pairs,
                      {kKeysShare * rates_.attention_bandwidth.value, kIndexSpread}, traffic.index_flops.value, peak_);
   const double rows = static_cast<double>(queries * shape.index.layers) * shape.index.tokens;
   const double plain = shape.compressed ? 0 : engine.index_us;
   const double choosing = shape.compressed && !prompts && pairs > rows ? engine.choose_rows_us : plain;
-  parts.add(CostTerm::kAttention, Limit::kLaunches, shape.index.layers * choosing * 1e-6, kIndexSpread);
+  parts.add(CostTerm::kAttention, Limit::kLaunches, calls * choosing * 1e-6, kIndexSpread);
   if (prompts) parts.add(CostTerm::kAttention, Limit::kCompute, score_ * pairs, kIndexSpread);
 }
 

@@ -11,8 +11,8 @@ class IndexCosts {
  public:
   IndexCosts(const Placement& placed, const KernelRates& rates, const Device& device);
 
-  // What scores and chooses tokens, for so many queries.
-  void add(Parts& parts, const StepTraffic& traffic, std::uint64_t queries, bool prompts) const;
+  // What scores and chooses tokens, for so many queries; `beside`: its kernels start with those of others.
+  void add(Parts& parts, const StepTraffic& traffic, std::uint64_t queries, bool prompts, bool beside = false) const;
   // What queries beside compressed rows take, whatever rows they read.
   void add_wide_queries(Parts& parts, std::uint64_t queries) const;
   // What attention reaches of this rate where it reads chosen rows; elsewhere the rate itself.

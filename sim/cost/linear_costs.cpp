@@ -94,11 +94,11 @@ void LinearCosts::add_prompts(Parts& parts, const LinearWork& work) const {
 }
 
 // Prompts' share of the arithmetic runs at the rate of prompts.
-void LinearCosts::add_mixed(Parts& parts, const LinearWork& all, const LinearWork& prompts) const {
+void LinearCosts::add_mixed(Parts& parts, const LinearWork& all, const LinearWork& prompts, Rate reading) const {
   const double share = prompts.operations() / all.operations();
   const double of_prompts = share / prompt_share_, seconds = of_prompts + (1 - share);
   const Rate peak{peak_.value / seconds, (of_prompts * kPrefillSpread + (1 - share) * peak_.spread) / seconds};
-  add_products(parts, all, rates_.linear_bandwidth, peak);
+  add_products(parts, all, reading, peak);
   parts.add(CostTerm::kElementwise, Limit::kCompute, activation_seconds(all.activation_bytes, all.tokens),
             kPrefillSpread);
 }

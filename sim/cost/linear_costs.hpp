@@ -36,7 +36,7 @@ class LinearCosts {
   void add_step(Parts& parts, const LinearWork& work, std::uint64_t computed, Rate reading) const;
   void add_prompts(Parts& parts, const LinearWork& work) const;
   // Of prompts and answers together, weights being read once; `prompts`: what prompts alone have to do.
-  void add_mixed(Parts& parts, const LinearWork& all, const LinearWork& prompts) const;
+  void add_mixed(Parts& parts, const LinearWork& all, const LinearWork& prompts, Rate reading) const;
   // The head by itself.
   void add_head(Parts& parts, std::uint64_t tokens, Rate reading) const;
   [[nodiscard]] Parts product(std::uint64_t m, std::uint64_t n, std::uint64_t k) const;

@@ -45,6 +45,11 @@ bool keeps_hidden_rows(const Placement& placed) {
   return placed.engine.keeps_hidden_rows && !placed.shape.compressed;
 }
 
+// Whether this sequence's layers hold them while it is decoded.
+bool holds_hidden_rows(const Placement& placed, const ResidencySummary& residency) {
+  return keeps_hidden_rows(placed) && !residency.evicts && !placed.shape.layer_windows.empty();
+}
+
 // Rows that a policy keeps apart, for each of the model.
 u64 rows_of_one(const ModelShape& shape, const ResidencySummary& residency) {
   return std::max(residency.storage_heads / std::max(shape.kv_heads, 1U), 1U);
@@ -77,7 +82,7 @@ KvBytes MemoryModel::allocated_for_tokens(const ResidencySummary& residency) con
   const EngineProfile& engine = placed_.engine;
   const KvType& kv = placed_.types().kv;
   if (state_pages()) return kv_row(shape, kv) * rows_in_state_pages(residency, residency.peak_rows);
-  if (!keeps_hidden_rows(placed_) || residency.evicts || shape.layer_windows.empty()) {
+  if (!holds_hidden_rows(placed_, residency)) {
     return residency.allocated_bytes(shape, kv, engine.paged_cache);
   }
   const u64 tokens = u64{residency.prompt} + residency.steps;
@@ -93,8 +98,9 @@ KvBytes MemoryModel::allocated_for_tokens(const ResidencySummary& residency) con
 void MemoryModel::add_cache(MemoryLedger& m, const ResidencySummary& residency, double sequences) const {
   const KvType& kv = placed_.types().kv;
   // Of all rows, on this device.
-  const double held =
-      kv_share_of(residency, static_cast<double>(residency.peak_rows)) * placed_.stage_share;
+  const double share = kv_share_of(residency.storage_heads, static_cast<double>(residency.peak_rows),
+                                   holds_hidden_rows(placed_, residency));
+  const double held = share * placed_.stage_share;
   const auto of_batch = [&](u64 bytes) { return bytes_of(held * static_cast<double>(bytes) * sequences); };
   const KvBytes allocated = this->allocated(residency);
   m.kv_allocated = of_batch(allocated.total());
@@ -125,24 +131,31 @@ Bytes MemoryModel::prefill_transient(const ResidencySummary& residency, double s
   const ModelShape& shape = placed_.shape;
   const EngineProfile& engine = placed_.engine;
   const KvType& kv = placed_.types().kv;
-  const double share = kv_share_of(residency, static_cast<double>(residency.prefill.written));
-  const double prompt = residency.prompt;
   // Pages that rows leave are free at once: where a prompt is evicted from in them, what stays is not there twice.
   const bool in_place = engine.paged_cache && !kv.by_age();
   const u64 hidden =
       keeps_hidden_rows(placed_) ? 0 : rows_of_one(shape, residency) * hidden_rows(shape, residency.prompt);
   const u64 elsewhere = residency.prefill.written - std::min(residency.prefill.written, hidden);
+  const u64 stays = in_place ? std::min(residency.prefill.resident, elsewhere) : 0;
+  const double share = kv_share_of(residency.storage_heads, static_cast<double>(elsewhere), keeps_hidden_rows(placed_));
   const double whole =
       engine.evicts_after_prompt
-          ? share * placed_.stage_share *
-                static_cast<double>(elsewhere - (in_place ? std::min(residency.prefill.resident, elsewhere) : 0))
-          : share * static_cast<double>(residency.layer_prompt_rows);
+          ? share * placed_.stage_share * static_cast<double>(elsewhere - stays)
+          : layer_share(residency.storage_heads) * static_cast<double>(residency.layer_prompt_rows);
   const double row = mean_row_bytes(shape, kv.by_age() ? KvType(kv.rows()) : kv);
   const bool buffered = residency.evicts || kv.by_age();
   const double compacted = buffered ? whole * row * (engine.prompts_together ? sequences : 1) : 0;
-  const double heads = placed_.share * std::max(shape.heads, shape.other.heads);
+  const double heads = placed_.share * std::max(shape.heads, shape.other.heads), prompt = residency.prompt;
   const double probabilities = sequences * heads * prompt * prompt * 2;
   return bytes_of(compacted + engine.probability_copies * probabilities);
+}
+
+double MemoryModel::layer_share(std::uint32_t storage_heads) const {
+  const ModelShape& shape = placed_.shape;
+  if (shape.other.layers.empty()) return placed_.kv_share_of(storage_heads, 0);
+  const double most = shape.kv_heads, other = shape.rows_of_token(shape.other.layers.front());
+  return std::max(most * placed_.kv_share_of(storage_heads, 0), other * placed_.kv_share_of(storage_heads, 1)) /
+         std::max(most, other);
 }
 
 MemoryLedger MemoryModel::ledger(const ResidencySummary& residency, std::uint64_t batch) const {
@@ -168,16 +181,16 @@ MemoryLedger MemoryModel::ledger(const ResidencySummary& residency, std::uint64_
 double MemoryModel::prompt_bytes(std::uint64_t tokens) const {
   ModelShape shape = placed_.shape;
   if (keeps_hidden_rows(placed_)) shape.layer_windows.clear();
-  const double others = placed_.others_of(rows_held(shape, static_cast<double>(tokens)));
-  return placed_.kv_share_of(shape.kv_heads, others) * placed_.stage_share *
+  const double share = kv_share_of(shape.kv_heads, rows_held(shape, static_cast<double>(tokens)),
+                                   keeps_hidden_rows(placed_));
+  return share * placed_.stage_share *
              static_cast<double>(kv_bytes(shape, placed_.types().kv, tokens).value) +
          draft_cache_bytes(static_cast<double>(tokens));
 }
 
 double MemoryModel::whole_cache_bytes(double tokens) const {
   const double rows = rows_held(placed_.shape, tokens);
-  return placed_.kv_share_of(placed_.shape.kv_heads, placed_.others_of(rows)) * rows *
-         mean_row_bytes(placed_.shape, placed_.types().kv);
+  return kv_share_of(placed_.shape.kv_heads, rows, false) * rows * mean_row_bytes(placed_.shape, placed_.types().kv);
 }
 
 double MemoryModel::held_compressors() const {

@@ -71,10 +71,12 @@ class MemoryModel {
   // Of one sequence, under an engine that may keep what a layer's window no longer shows.
   [[nodiscard]] KvBytes allocated(const ResidencySummary& residency) const;
   [[nodiscard]] KvBytes allocated_for_tokens(const ResidencySummary& residency) const;
-  // What one device has of so many rows of a sequence.
-  [[nodiscard]] double kv_share_of(const ResidencySummary& residency, double rows) const {
-    return placed_.kv_share_of(residency.storage_heads, placed_.others_of(rows));
+  // What one device has of so many rows of a sequence; `hidden`: with those that windows no longer show.
+  [[nodiscard]] double kv_share_of(std::uint32_t storage_heads, double rows, bool hidden) const {
+    return placed_.kv_share_of(storage_heads, hidden ? placed_.others_of_token() : placed_.others_of(rows));
   }
+  // Likewise of the layer that has most on it, in rows of the layer that has most in all.
+  [[nodiscard]] double layer_share(std::uint32_t storage_heads) const;
   void add_cache(MemoryLedger& ledger, const ResidencySummary& residency, double sequences) const;
   [[nodiscard]] Bytes activations(const ResidencySummary& residency, double sequences) const;
   [[nodiscard]] Bytes prefill_transient(const ResidencySummary& residency, double sequences) const;

@@ -100,20 +100,32 @@ double Placement::kv_share_of(const ResidencySummary& residency, const LayerCoun
   return kv_share_of(residency.storage_heads, all > 0 ? others / all : 0);
 }
 
-// The tokens that a head holds are found between none and all rows of one head.
+double Placement::others_of_token() const {
+  double others = 0;
+  for (const std::uint32_t layer : shape.other.layers) {
+    if (shape.has_own_rows(layer)) others += shape.rows_of_token(layer);
+  }
+  return others > 0 ? others / static_cast<double>(rows_of_token(shape)) : 0;
+}
+
+// The tokens that a head holds are as many as the rows fill where no window is full; each window that they fill leaves
+// more for the other layers.
 double Placement::others_of(double rows) const {
-  if (shape.other.layers.empty() || !(rows > 0) || kv_share == other_kv_share) return 0;
-  double all = 0, others = 0, low = 0, high = rows;
-  for (int halving = 0; halving < 40; ++halving) {
-    const double tokens = 0.5 * (low + high);
-    all = others = 0;
+  if (shape.other.layers.empty() || kv_share == other_kv_share) return 0;
+  double tokens = 0, next = rows / static_cast<double>(rows_of_token(shape)), others = 0, all = 0;
+  while (next > tokens) {
+    tokens = next;
+    double growing = 0, full = 0;
+    others = 0;
     for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
       if (!shape.has_own_rows(layer)) continue;
       const double held = rows_seen(shape, layer, tokens);
-      all += held;
+      (held < shape.rows_of_token(layer) * tokens ? full : growing) += held;
       if (shape.is_other(layer)) others += held;
     }
-    (all < rows ? low : high) = tokens;
+    all = full + growing;
+    next = growing > 0 ? (rows - full) * tokens / growing : tokens;
+    if (next < tokens * (1 + 1e-9)) break;
   }
   return all > 0 ? others / all : 0;
 }

@@ -40,9 +40,14 @@ struct Placement {
   // What one device holds of rows of so many heads that a policy keeps apart: query heads, where each has its own.
   // `others`: what layers of other heads have of the rows.
   [[nodiscard]] double kv_share_of(std::uint32_t storage_heads, double others) const;
+  // Of rows that are read, and of those that each token adds.
   [[nodiscard]] double kv_share_of(const ResidencySummary& residency, const LayerCounts& attended) const;
-  // What layers of other heads have of so many rows of a sequence, where all heads hold as many tokens, as far as their
-  // windows show them.
+  [[nodiscard]] double written_share_of(const ResidencySummary& residency) const {
+    return kv_share_of(residency.storage_heads, others_of_token());
+  }
+  // What layers of other heads have of the rows of each token.
+  [[nodiscard]] double others_of_token() const;
+  // The same of so many rows of a sequence of which all heads hold as many tokens, as far as their windows show them.
   [[nodiscard]] double others_of(double rows) const;
   // What drafts for the model, where that is a model too, on the same devices: a layer of the target shares its
   // embedding, and the host has scheduled its steps with the target's.

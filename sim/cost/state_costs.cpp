@@ -27,10 +27,10 @@ StateCosts::StateCosts(const Placement& placed, const KernelRates& rates, Rate p
 
 // A decode step reads each sequence's state and writes it; of a prompt the arithmetic is most. The update is one
 // kernel; the convolution before it is counted with the other launches.
-void StateCosts::add(Parts& parts, const StepTraffic& traffic, bool prompts) const {
+void StateCosts::add(Parts& parts, const StepTraffic& traffic, bool prompts, bool beside) const {
   if (placed_.shape.state.layers == 0) return;
   const Rate peak = prompts ? Rate{kPromptShare * peak_.value, kPromptSpread} : peak_;
-  parts.add_roofline(CostTerm::kAttention, Limit::kStates, placed_.shape.state.layers, start_,
+  parts.add_roofline(CostTerm::kAttention, Limit::kStates, beside ? 0 : placed_.shape.state.layers, start_,
                      placed_.share * static_cast<double>(traffic.state_bytes), bandwidth_,
                      placed_.share * traffic.state_flops.value, peak);
 }

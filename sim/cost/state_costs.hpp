@@ -11,7 +11,8 @@ class StateCosts {
   // `peak`: of the arithmetic of attention.
   StateCosts(const Placement& placed, const KernelRates& rates, Rate peak);
 
-  void add(Parts& parts, const StepTraffic& traffic, bool prompts) const;
+  // `beside`: its kernels start with those of others.
+  void add(Parts& parts, const StepTraffic& traffic, bool prompts, bool beside = false) const;
   // An update of states by itself, of which so many bytes are read and written.
   [[nodiscard]] Parts call(double bytes) const;
 

@@ -53,6 +53,26 @@ TEST_CASE("a device has of each kind of layer the share that its KV heads spread
   CHECK(deployment_problem(model("gemma-4-e2b"), odd).find("8 query heads cannot be spread") == 0);
 }
 
+TEST_CASE("so has it of rows that windows no longer show, and of prompts that are evicted from") {
+  constexpr double kMib = 1 << 20;
+  for (const std::uint32_t devices : {1U, 4U, 8U}) {
+    Deployment deployment = TrafficTypes{DType::kBF16, DType::kBF16};
+    deployment.tensor_parallel = devices;
+    const CostModel keeping(model("gemma-4-12b"), deployment, find_device("h200", kCatalog),
+                            find_engine_profile("tensorrt-llm", kCatalog));
+    const ResidencySummary whole = full_attention_summary(keeping.shape(), 16384, 256);
+    const auto kept = static_cast<double>(keeping.memory().ledger(whole, 1).kv_allocated.value);
+    CHECK(kept / kMib == Approx(5200.0 / devices + 260).epsilon(1e-6));
+    CHECK(keeping.memory().prompt_bytes(16640) / kMib == Approx(5200.0 / devices + 260).epsilon(1e-6));
+    ResidencySummary evicted = whole;
+    evicted.evicts = true;
+    evicted.prefill.resident = whole.prefill.resident / 4;
+    const CostModel cost = cost_of("gemma-4-12b", devices);
+    const auto transient = static_cast<double>(cost.memory().ledger(evicted, 1).prefill_transient.value);
+    CHECK(transient / kMib == Approx(0.75 * (320.0 / devices + 256)).epsilon(1e-6));
+  }
+}
+
 TEST_CASE("a prompt that is evicted from takes no more beside windows than what they show of it") {
   // 52 layers show 1,024 tokens, 10 all of them; 16 KV heads of 128.
   const CostModel cost = cost_of("gemma-3-27b", 1);
