@@ -26,7 +26,7 @@ struct CostModel::Components {
   [[nodiscard]] Parts step_parts(const ResidencySummary& residency, const StepTraffic& traffic, const Pass& pass) const;
   [[nodiscard]] Parts draft_parts(const ResidencySummary& residency, const Pass& pass) const;
   [[nodiscard]] Parts prompt_parts(const ResidencySummary& residency, const Pass& pass) const;
-  // Answers and prompts, or parts of these, in one pass: weights are read once and kernels of products start once.
+  // Answers and prompts, or parts of these, in one pass: weights are read once and kernels start once.
   [[nodiscard]] Parts mixed_parts(const ResidencySummary& answers, const Pass& pass, const ResidencySummary& prompts,
                                   const Pass& prompt_pass) const;
   // Products of so many tokens of answers and of prompts together.

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 namespace kvroof {
 
 Pass Deployment::pass_of(std::uint64_t sequences, double beside) const {

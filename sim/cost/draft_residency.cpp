@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/core/units.hpp"
+#include "sim/cost/held_rows.hpp"
 
 namespace kvroof {
 namespace {
@@ -44,18 +45,6 @@ LayerCounts decode_counts(const ModelShape& s, double tokens) {
 }
 
 }  // namespace
-
-double rows_seen(const ModelShape& s, std::uint32_t layer, double tokens) {
-  return s.rows_of_token(layer) * (s.window(layer) > 0 ? std::min<double>(tokens, s.window(layer)) : tokens);
-}
-
-double rows_held(const ModelShape& s, double tokens) {
-  double rows = 0;
-  for (std::uint32_t layer = 0; layer < s.layers; ++layer) {
-    if (s.has_own_rows(layer)) rows += rows_seen(s, layer, tokens);
-  }
-  return rows;
-}
 
 ResidencySummary draft_residency(const ModelShape& draft, const ResidencySummary& target) {
   ResidencySummary r;

@@ -10,8 +10,7 @@ class HostCosts {
  public:
   explicit HostCosts(const Placement& placed);
 
-  // Behind the parts that are there already and `beside`, seconds of other work in the iteration; of so many sequences
-  // with so many rows of logits.
+  // Behind the parts that are there already and `beside`, seconds of other work in the iteration.
   void add_step(Parts& parts, std::uint64_t sequences, StepTokens tokens, double beside) const;
   void add_prompts(Parts& parts, std::uint64_t sequences, double beside) const;
   // Of sequences of answers, and of prompts, in one pass.

@@ -1,6 +1,7 @@
 #include "sim/cost/linear_costs.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace kvroof {

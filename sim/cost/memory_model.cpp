@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sim/cost/draft_residency.hpp"
+#include "sim/cost/held_rows.hpp"
 
 namespace kvroof {
 namespace {

@@ -1,6 +1,7 @@
 #include "sim/cost/parts.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace kvroof {
 namespace {
