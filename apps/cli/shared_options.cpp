@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "apps/cli/data_folder.hpp"
+#include "apps/cli/token_scores_file.hpp"
 #include "apps/cli/values.hpp"
 #include "sim/core/files.hpp"
 #include "sim/core/suggest.hpp"
@@ -123,6 +124,12 @@ std::vector<PolicySpec> policy_points(const Arguments& arguments, const std::opt
       const std::string what = fmt::format("policy {}: heads={}", point.name, heads);
       const std::string text = read_text_file(heads, kMostBytes).or_throw(what, ExitCode::kUsage);
       point.head_values = parse_head_values(text).or_throw(what, ExitCode::kUsage);
+    }
+    if (const std::string file(point.find("file").value_or("none")); file != "none") {
+      const std::string what = fmt::format("policy {}: file={}", point.name, file);
+      point.token_scores = read_token_scores(file).or_throw(what, ExitCode::kUsage);
+    } else if (point.name == "scores") {
+      throw usage_error("policy scores: file= is missing: expected a safetensors file with a tensor `scores`");
     }
     const auto same = [&](const PolicySpec& other) { return other.text() == point.text(); };
     if (std::none_of(points.begin(), points.end(), same)) points.push_back(std::move(point));

@@ -66,6 +66,8 @@ std::span<const float> head_values(const PolicySpec& spec, const PolicyContext& 
   return layers[context.layer.value];
 }
 
-bool names_heads(const PolicySpec& spec) { return spec.name == "duo" || spec.find("heads").value_or("none") != "none"; }
+bool names_heads(const PolicySpec& spec) {
+  return spec.name == "duo" || spec.token_scores != nullptr || spec.find("heads").value_or("none") != "none";
+}
 
 }  // namespace kvroof

@@ -26,6 +26,13 @@ std::optional<SlotId> LayerPolicy::take_hidden(Head& head, TokenPos query) const
   return SlotId(static_cast<std::uint32_t>(found - head.positions.begin()));
 }
 
+// Where tokens may move at every step, all keys are turned as they are read; after the prompt's only eviction its
+// survivors are turned once, and stand where they are to.
+double LayerPolicy::keys_turned(const Head& head, TokenPos position) const {
+  if (traits_.schedule == Schedule::kEveryStep) return static_cast<double>(head.positions.size());
+  return position.value == context_.prompt ? static_cast<double>(head.positions.size() - 1) : 0;
+}
+
 SlotId LayerPolicy::admit(HeadId head, TokenPos position) {
   Head& h = heads_[head.value];
   if (context_.window > 0) {
@@ -44,8 +51,7 @@ SlotId LayerPolicy::admit(HeadId head, TokenPos position) {
   h.counts.policy_flops.noise += traits_.noise_flops_per_token * context_.group;
   h.counts.attended += h.positions.size();
   if (relocates(position) && context_.rotation.rule != nullptr) {
-    const auto turned = static_cast<double>(h.positions.size());
-    h.counts.policy_flops.scoring += kTurnFlops * context_.rotation.rule->dims * turned;
+    h.counts.policy_flops.scoring += kTurnFlops * context_.rotation.rule->dims * keys_turned(h, position);
   }
   return slot;
 }

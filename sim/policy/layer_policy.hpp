@@ -149,6 +149,7 @@ class LayerPolicy {
   };
   [[nodiscard]] std::uint32_t budget_at(TokenPos position) const;
   [[nodiscard]] bool evicts_after(TokenPos position) const;
+  [[nodiscard]] double keys_turned(const Head& head, TokenPos position) const;
   std::optional<SlotId> take_hidden(Head& head, TokenPos query) const;
   void set_capacities(TokenPos newest, std::uint32_t budget);
   std::uint32_t budget_of_layer(std::uint32_t budget, std::uint32_t tokens);

@@ -1,6 +1,5 @@
 #include "sim/policy/leverage.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -11,7 +10,7 @@ namespace {
 
 constexpr std::uint32_t kDefaultSketch = 48;
 constexpr std::uint32_t kMostSketch = 1024;
-constexpr double kRidge = 0.01;  // of kvpress, with which the matrix is positive definite whatever the rows
+constexpr double kRidge = 0.01;  // of kvpress
 
 }  // namespace
 
@@ -62,53 +61,19 @@ void LeverageScores::project(std::span<const float> keys, std::size_t width) {
   }
 }
 
-// factor_ · factor_ᵀ = Σ x xᵀ + ridge, the lower half in place.
-void LeverageScores::factorise() {
-  const std::size_t k = columns_;
-  factor_.assign(k * k, 0.0);
-  for (std::size_t row = 0; row < rows_.size(); row += k) {
-    for (std::size_t i = 0; i < k; ++i) {
-      for (std::size_t j = 0; j <= i; ++j) factor_[i * k + j] += rows_[row + i] * rows_[row + j];
-    }
-  }
-  for (std::size_t i = 0; i < k; ++i) {
-    factor_[i * k + i] += kRidge;
-    for (std::size_t j = 0; j <= i; ++j) {
-      double rest = factor_[i * k + j];
-      for (std::size_t c = 0; c < j; ++c) rest -= factor_[i * k + c] * factor_[j * k + c];
-      // No pivot is below the ridge but by rounding.
-      factor_[i * k + j] = i == j ? std::sqrt(std::max(rest, kRidge)) : rest / factor_[j * k + j];
-    }
-  }
-}
-
-// ‖y‖², where factor_ · y = x.
-double LeverageScores::leverage_of(std::span<const double> row) {
-  double length = 0;
-  for (std::size_t i = 0; i < columns_; ++i) {
-    double rest = row[i];
-    for (std::size_t c = 0; c < i; ++c) rest -= factor_[i * columns_ + c] * solved_[c];
-    solved_[i] = rest / factor_[i * columns_ + i];
-    length += solved_[i] * solved_[i];
-  }
-  return length;
-}
-
 void LeverageScores::score(std::span<const TokenPos> positions, std::size_t width, std::span<float> keys,
                            std::vector<double>& scores) {
   const std::size_t n = positions.size();
   for (std::size_t i = 0; i < n; ++i) undo_rotation(rotation_, positions[i], width, keys.subspan(i * width, width));
   project(keys, width);
-  factorise();
-  solved_.resize(columns_);
+  gram_.factorise(rows_, columns_, kRidge);
   scores.resize(n);
   for (std::size_t i = 0; i < n; ++i) {
-    scores[i] = leverage_of(std::span<const double>(rows_).subspan(i * columns_, columns_));
+    scores[i] = gram_.leverage_of(std::span<const double>(rows_).subspan(i * columns_, columns_));
   }
   const auto d = static_cast<double>(width);
   const auto k = static_cast<double>(columns_);
-  const double per_row = (sketch_ > 0 ? 2 * d * k : d) + 2 * k * k;
-  flops_ = static_cast<double>(n) * per_row + k * k * k / 3;
+  flops_ = static_cast<double>(n) * (sketch_ > 0 ? 2 * d * k : d) + RidgedGram::flops(n, columns_);
 }
 
 }  // namespace kvroof

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/policy/prompt_scorer.hpp"
+#include "sim/policy/ridged_gram.hpp"
 
 namespace kvroof {
 
@@ -33,8 +34,6 @@ class LeverageScores {
 
  private:
   void project(std::span<const float> keys, std::size_t width);
-  void factorise();
-  [[nodiscard]] double leverage_of(std::span<const double> row);
 
   std::uint32_t sketch_;
   SketchSource source_;
@@ -42,9 +41,9 @@ class LeverageScores {
   std::uint64_t seed_;
   std::size_t columns_ = 0;      // of rows_
   std::vector<float> matrix_;    // Φ, [width, columns_]; empty: rows stay as they are
-  std::vector<double> mean_, solved_;
+  std::vector<double> mean_;
   std::vector<double> rows_;     // x, [rows, columns_]
-  std::vector<double> factor_;   // Cholesky's, lower: [columns_, columns_]
+  RidgedGram gram_;
   double flops_ = 0;
 };
 

@@ -8,6 +8,7 @@
   line(kA2sfPolicy) \
   line(kAdaKvPolicy) \
   line(kCakePolicy) \
+  line(kCapKvPolicy) \
   line(kChunkKvPolicy) \
   line(kCompactorPolicy) \
   line(kCriticalKvPolicy) \
@@ -17,6 +18,7 @@
   line(kEntropyGatedChunkKvPolicy) \
   line(kExpectedAttentionPolicy) \
   line(kFastGenPolicy) \
+  line(kFinchPolicy) \
   line(kFullPolicy) \
   line(kH2oPolicy) \
   line(kH2oMaskedPolicy) \
@@ -32,11 +34,13 @@
   line(kOraclePolicy) \
   line(kOracleCausalPolicy) \
   line(kPyramidKvPolicy) \
+  line(kQFiltersPolicy) \
   line(kQuestPolicy) \
   line(kRkvPolicy) \
   line(kRandomPolicy) \
   line(kScissorhandsPolicy) \
   line(kScissorhandsRefcompatPolicy) \
+  line(kScoresPolicy) \
   line(kSimLayerKvPolicy) \
   line(kSnapKvPolicy) \
   line(kStreamingPolicy) \

@@ -88,16 +88,14 @@ PolicyTraits traits(const PolicySpec& spec) {
   read_layers(spec, t);
   t.streams_prompt = feed.streams;
   if (!feed.chunks.empty()) t.capacities = Capacities::kByLayer;
-  t.slot_positions = spec.choice("positions", {"original", "slot"}, "original") == "slot";
+  t.slot_positions = reads_slot_positions(spec);
   return t;
 }
 
 constexpr ParamInfo kParams[] = {
     {"sinks", "tokens", "4",
      "first tokens that always stay; a budget too small for them keeps the newest and fewer sinks"},
-    {"positions", "original | slot", "original",
-     "what attention takes for the position of a token while decoding: its own, or its place among the tokens held, as "
-     "the authors' code does"},
+    kPositionsParam,
     {"prompt", "once | stream | 16/8", "once",
      "evict after the whole prompt, after each of its tokens, or before chunks of so many tokens, the last length "
      "repeating: room is made for each"},

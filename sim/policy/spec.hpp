@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +13,8 @@
 #include "sim/policy/budget.hpp"
 
 namespace kvroof {
+
+struct TokenScores;
 
 // What other policies are compared with: nothing is evicted, and every token is read.
 inline constexpr std::string_view kFullAttention = "full";
@@ -26,6 +29,8 @@ struct PolicySpec {
 
   // [layers][KV heads]: what the file that heads= names says of each head, once policy_points() has read it.
   std::vector<std::vector<float>> head_values = {};
+  // What the file that file= names says of each token, likewise.
+  std::shared_ptr<const TokenScores> token_scores = nullptr;
 
   [[nodiscard]] bool is_full() const { return name == kFullAttention; }
   // name:key=value… with the budget first: identifies a point of a sweep.

@@ -29,6 +29,10 @@ namespace {
 std::string group_of(const PolicySpec& spec) { return spec.choice("group", {"sum", "mean", "max", "none"}, "sum"); }
 }  // namespace
 
+bool reads_slot_positions(const PolicySpec& spec) {
+  return spec.choice("positions", {"original", "slot"}, "original") == "slot";
+}
+
 StorageUnit group_unit(const PolicySpec& spec) {
   return group_of(spec) == "none" ? StorageUnit::kQueryHead : StorageUnit::kKvHead;
 }

@@ -26,6 +26,8 @@ inline Candidates outside_recent(const EvictRequest& request, const TokensOrShar
 
 // when=every_step|prefill|r: sets schedule and interval.
 void read_schedule(const PolicySpec& spec, PolicyTraits& traits);
+// PolicyTraits::slot_positions.
+bool reads_slot_positions(const PolicySpec& spec);
 // group=sum|mean|max|none; `none` stores k and v once for each query head.
 StorageUnit group_unit(const PolicySpec& spec);
 GroupReduction group_reduction(const PolicySpec& spec);
@@ -33,6 +35,10 @@ GroupReduction group_reduction(const PolicySpec& spec);
 inline constexpr ParamInfo kWhenParam = {
     "when", "every_step | prefill | 8", "every_step",
     "evict after every step, once after the prompt, or after every so many steps, which may exceed the budget between"};
+inline constexpr ParamInfo kPositionsParam = {
+    "positions", "original | slot", "original",
+    "what attention takes for the position of a token while decoding: its own, or its place among the tokens held, as "
+    "the authors' code does"};
 inline constexpr ParamInfo kGroupParam = {
     "group", "sum | mean | max | none", "sum",
     "how the query heads that share a KV head score together; none: a set for each, "

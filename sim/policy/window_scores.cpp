@@ -76,6 +76,11 @@ void WindowScoredPolicy::add_row(Head& head, const AttentionRows& rows, std::uin
   const std::span<float> sums = head.columns.column(g, rows.slots());
   const std::span<const float> weights = rows.weights_of(g);
   head.walked += 2 * sums.size_bytes();
+  if (rule_.by_even_share) {
+    const auto before = static_cast<float>(rows.query.value);
+    for (std::size_t s = 0; s < sums.size(); ++s) sums[s] += weights[s] * before;
+    return;
+  }
   if (rule_.variance == 0) return accumulate(GroupReduction::kSum, weights.data(), 1, sums);
   const std::span<float> squares = head.columns.column(rows.group + g, rows.slots());
   head.walked += 2 * squares.size_bytes();

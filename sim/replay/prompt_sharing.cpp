@@ -4,7 +4,8 @@ namespace kvroof {
 namespace {
 
 bool alike_but_for_budget(const PolicySpec& a, const PolicySpec& b) {
-  return a.name == b.name && a.params == b.params && a.kv == b.kv && a.head_values == b.head_values;
+  const bool same_files = a.head_values == b.head_values && a.token_scores == b.token_scores;
+  return a.name == b.name && a.params == b.params && a.kv == b.kv && same_files;
 }
 
 }  // namespace

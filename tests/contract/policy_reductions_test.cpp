@@ -44,6 +44,8 @@ TEST_CASE("a policy whose parameters take away what is its own is the simpler po
         Reduction{"cake:budget=20:window=6:gamma=0", "snapkv:budget=20:window=6"},
         Reduction{"compactor:budget=20:blend=0:sinks=0:recent=0", "non-causal:budget=20"},
         Reduction{"compactor:budget=20:blend=1000000:sinks=0:recent=0", "leverage:budget=20"},
+        // Of one row all weights are multiplied alike.
+        Reduction{"finch:budget=20:window=1", "snapkv:budget=20:window=1:kernel=1"},
         Reduction{"h2o:budget=20:page=1", "h2o:budget=20"},
         Reduction{"duo:retrieval=1", "full"},
         Reduction{"duo:retrieval=0:sinks=4:recent=16", "streaming:budget=20"}}) {

@@ -4,6 +4,7 @@
 #include "sim/policy/layer_budgets.hpp"
 #include "sim/policy/leverage.hpp"
 #include "sim/policy/noise.hpp"
+#include "sim/policy/token_scores.hpp"
 #include "tests/golden/policy_cases.hpp"
 
 using namespace kvroof;
@@ -212,8 +213,23 @@ TEST_CASE("scissorhands keeps the reference's sets for both readings, both thres
 
 TEST_CASE("policies that score by k, v and q, or find layers lazy, keep the reference's sets of every layer and head") {
   for (auto prefix : {"kvpress_knorm", "kvpress_chunk_knorm", "kvpress_keydiff", "kvpress_block_keydiff",
-                      "kvpress_cur", "kvpress_lagkv", "kvpress_expected", "kvpress_simlayerkv", "kvpress_adakv"}) {
+                      "kvpress_cur", "kvpress_lagkv", "kvpress_expected", "kvpress_simlayerkv", "kvpress_adakv",
+                      "kvpress_capkv", "kvpress_finch", "kvpress_qfilters"}) {
     compare_model_cases(prefix);
+  }
+}
+
+TEST_CASE("scores of a file keep the sets of KVzipPress, whose heads share a layer's budget or the model's") {
+  for (const Case& c : cases_named("kvzip_")) {
+    PolicySpec spec = spec_of(c.json["kvroof"]["policy"].get<std::string>());
+    Shape shape = {.query_heads = c.size("scores", 1), .kv_heads = c.size("scores", 1), .prompt = c.size("scores", 2)};
+    shape.layers = c.size("scores", 0);
+    spec.token_scores = std::make_shared<TokenScores>(TokenScores{shape.layers, shape.kv_heads, {c.floats("scores")}});
+    for (shape.layer = 0; shape.layer < shape.layers; ++shape.layer) {
+      Driver driver(spec, shape, [](auto, auto, auto) { return 0.0F; });
+      driver.prompt();
+      check_all_heads(c, driver, "kept", shape.layer, shape.kv_heads);
+    }
   }
 }
 

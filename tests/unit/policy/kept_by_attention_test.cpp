@@ -1,4 +1,6 @@
-// Policies whose heads hold as many tokens as the attention says: threshold, fastgen and simlayerkv.
+// Policies whose heads hold as many tokens as the attention says: threshold, fastgen and simlayerkv; and finch.
+#include <cmath>
+
 #include "tests/catch.hpp"
 #include "tests/support/policy_driver.hpp"
 
@@ -162,4 +164,20 @@ TEST_CASE("simlayerkv drops nothing of a prompt of sinks, recent and last tokens
   CHECK(kept(10, "simlayerkv:sinks=2:recent=6") == Positions{0, 1, 5, 6, 7, 8, 9});
   CHECK(kept(20, "simlayerkv:sinks=2:recent=6:threshold=1") == range(0, 20));
   CHECK_THROWS_AS(spec_of("simlayerkv:recent=6:last=6"), Error);
+}
+
+TEST_CASE("finch weighs each row of the question by how many tokens lie before it, and keeps the question") {
+  // What the rows 2 and 3 pay the tokens before the question: 2 · 0.5 + 3 · 0.1 = 1.3, 2 · 0.1 + 3 · 0.39 = 1.37.
+  // By the plain sums, 0.6 and 0.49, the other one stays.
+  const float rows[2][4] = {{0.5F, 0.1F, 0.4F, 0}, {0.1F, 0.39F, 0.26F, 0.25F}};
+  const auto logit = [&](std::uint32_t, std::uint32_t t, std::uint32_t j) {
+    return t < 2 ? 0.0F : std::log(rows[t - 2][j]);
+  };
+  const auto kept = [&](const char* policy) {
+    Driver driver(spec_of(policy), {.prompt = 4}, logit);
+    driver.prompt();
+    return driver.kept(0);
+  };
+  CHECK(kept("finch:budget=3:window=2") == Positions{1, 2, 3});
+  CHECK(kept("snapkv:budget=3:window=2:kernel=1") == Positions{0, 2, 3});
 }

@@ -71,6 +71,32 @@ TEST_CASE("cur multiplies shares of squared lengths within windows, and its sink
   CHECK(kept_of("cur:budget=4:sinks=0:window=0", keys, values) == Positions{4, 5, 6, 7});
 }
 
+TEST_CASE("capkv without tau keeps the longest v, with it those whose keys point where the queries do") {
+  // One channel, no rotation: v² / (1 + Σ w v²) grows with |v|, and a key against the queries weighs exp(−2 tau) less.
+  const std::vector<float> values = {1, -5, 2, 4, -3, 6};
+  const std::vector<float> keys = {1, -1, 1, -2, 3, -1};
+  CHECK(kept_of("capkv:budget=3:tau=0:sinks=0", keys, values) == Positions{1, 3, 5});
+  CHECK(kept_of("capkv:budget=3:sinks=0", keys, values) == Positions{0, 2, 4});
+  CHECK(kept_of("capkv:budget=3:tau=0:sinks=2", keys, values) == Positions{0, 1, 5});
+  // exp(−2 · 0.5) is a factor of 0.37 for the tokens 1, 3 and 5: 9.2, 5.9 and 13.2 beside 1, 4 and 9.
+  CHECK(kept_of("capkv:budget=3:tau=0.5:sinks=0", keys, values) == Positions{1, 4, 5});
+}
+
+TEST_CASE("qfilters keeps the keys that reach furthest along the queries, whichever way these point") {
+  const Shape shape = {.prompt = 5, .width = 2};
+  const std::vector<float> keys = {3, 9, -2, 0, 1, -9, -4, 2, 2, 1};
+  const auto kept = [&](std::vector<float> queries) {
+    Driver driver(spec_of("qfilters:budget=2"), shape, [](auto, auto, auto) { return 0.0F; },
+                  DriverRows(std::move(queries), keys, keys, 1, 1, 5, 5));
+    driver.prompt();
+    return driver.kept(0);
+  };
+  CHECK(kept({4, 0, 5, 0, 3, 0, 4, 0, 5, 0}) == Positions{0, 4});
+  CHECK(kept({-4, 0, -5, 0, -3, 0, -4, 0, -5, 0}) == Positions{1, 3});
+  // The longest direction is not that of the mean, which lies along the other channel.
+  CHECK(kept({1, 9, 1, -9, 1, 9, 1, -9, 1, 1}) == Positions{0, 3});
+}
+
 TEST_CASE("chunks are scored apart: by the mean of their own keys, from their own first window on") {
   // The keys of the first chunk lie around one direction, those of the second around another; tokens 3 and 4 are
   // unlike those of their chunks, tokens 0 and 7 unlike the mean of all.
