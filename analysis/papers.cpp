@@ -17,7 +17,7 @@ ResidencySummary budget_summary(const ModelShape& shape, const PaperRow& row) {
   const auto k = static_cast<std::uint64_t>(std::floor(row.kept * row.prompt));
   const std::uint64_t heads = std::uint64_t{shape.layers} * r.storage_heads;
   r.evicts = true;
-  r.needs_probabilities = row.policy != "window";
+  r.needs_probabilities = r.observes_steps = row.policy != "window";
   r.state_bytes_per_row = row.policy == "keyformer" ? 8 : 4;
   r.prefill.resident = heads * k;
   r.prefill.moved = heads * k;

@@ -129,6 +129,7 @@ struct Residency {
   std::uint32_t dense_layers = 0;  // the first so many are left alone by a policy that works on the others
   std::uint64_t state_bytes_per_row = 0;  // resident policy state for one row
   bool needs_probabilities = false;       // prefill loses fused attention
+  bool observes_steps = false;            // the policy looks at the attention of decoded tokens
   std::vector<LayerCounts> cells;   // [step 0 … steps][layer]; step 0 is the prompt
 
   // Rows that a layer has room for at most, of `rows` that there would be without a window.

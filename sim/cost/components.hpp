@@ -48,7 +48,7 @@ struct CostModel::Components {
   }
   // Probabilities, written by attention and read by the policy.
   [[nodiscard]] double observed_bytes(const ResidencySummary& residency, std::uint64_t queries) const {
-    return residency.needs_probabilities ? 2 * attention.probability_bytes(residency, queries) : 0;
+    return residency.observes_steps ? 2 * attention.probability_bytes(residency, queries) : 0;
   }
   [[nodiscard]] StepTraffic prompt_traffic(const ResidencySummary& residency, std::uint64_t sequences) const {
     const std::uint64_t tokens = sequences * residency.computed_tokens();

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "sim/replay/decode_tasks.hpp"
+#include "sim/replay/empty_residency.hpp"
 #include "sim/replay/finite_values.hpp"
 #include "sim/replay/joined_layers.hpp"
 #include "sim/replay/look_ahead.hpp"
@@ -142,22 +143,8 @@ void Replayer::start_results() {
     projects_ = projects_ || result.traits.needs_output_projection;
     foresees_ = foresees_ || result.traits.needs_future;
     asks_kinds_ = asks_kinds_ || result.traits.needs_token_kinds;
-    const bool by_query_head = result.traits.unit == StorageUnit::kQueryHead;
-    const std::uint32_t group = by_query_head ? 1 : shape.query_heads / shape.kv_heads;
     for (const TraceSequence& sequence : manifest_.sequences) {
-      Residency head;
-      head.policy = spec.text();
-      head.sequence = sequence.id;
-      head.prompt = sequence.prompt;
-      head.steps = sequence.tokens - sequence.prompt;
-      head.layers = layers;
-      head.storage_heads = by_query_head ? shape.query_heads : shape.kv_heads;
-      head.kv_heads = shape.kv_heads;
-      for (const TraceLayer& layer : manifest_.layers) head.layer_windows.push_back(layer.window);
-      head.dense_layers = result.traits.dense_layers;
-      head.state_bytes_per_row = result.traits.state_bytes + group * result.traits.query_head_state;
-      head.needs_probabilities = result.traits.rows == RowNeed::kAll && !result.traits.bound;
-      result.residency.emplace_back(std::move(head));
+      result.residency.emplace_back(empty_residency(spec, result.traits, manifest_, sequence));
     }
     if (is_recorded(spec)) result.reproduction.emplace().exact = manifest_.backend == "reference";
     results_.push_back(std::move(result));

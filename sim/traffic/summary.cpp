@@ -125,6 +125,7 @@ ResidencySummary summarise(const Residency& r) {
   sum.storage_heads = r.storage_heads;
   sum.state_bytes_per_row = r.state_bytes_per_row;
   sum.needs_probabilities = r.needs_probabilities;
+  sum.observes_steps = r.observes_steps;
   sum.decode_steps = std::max(r.steps, 1U);
   for (std::uint32_t step = 0; step <= r.steps; ++step) {
     LayerCounts& phase = step == 0 ? sum.prefill : sum.decode;
@@ -148,6 +149,7 @@ void SummarySum::add(const ResidencySummary& layers) {
   sum_.storage_heads = layers.storage_heads;
   sum_.state_bytes_per_row = layers.state_bytes_per_row;
   sum_.needs_probabilities = layers.needs_probabilities;
+  sum_.observes_steps = layers.observes_steps;
   sum_.evicts = sum_.evicts || layers.evicts;
   sum_.prefill += layers.prefill;
   sum_.layer_prompt_rows = std::max(sum_.layer_prompt_rows, layers.layer_prompt_rows);

@@ -23,6 +23,7 @@ struct ResidencySummary {
   std::uint32_t storage_heads = 0;
   std::uint64_t state_bytes_per_row = 0;
   bool needs_probabilities = false;
+  bool observes_steps = false;
   bool evicts = false;                  // the prompt does not stay whole
   LayerCounts prefill;                  // step 0, summed over layers, a sequence
   std::uint32_t cached = 0;             // first tokens of the prompt that a prefix cache has: fewer than `prompt`

@@ -70,7 +70,7 @@ Work random_work(Draw& draw) {
   ResidencySummary r = kept < 1 ? summarise(synthetic::fraction(n, kept, shape.layers, shape.kv_heads))
                                 : summarise(synthetic::full(n, shape.layers, shape.kv_heads));
   if (kept < 1 && draw.between(0, 1) < 0.5) {
-    r.needs_probabilities = true;
+    r.needs_probabilities = r.observes_steps = true;
     r.state_bytes_per_row = 4;
     r.decode.state_read = r.decode.state_written = 4 * r.decode.attended;
   }

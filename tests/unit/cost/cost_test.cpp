@@ -57,7 +57,7 @@ ResidencySummary fraction_on(const std::string& name, Lengths n, double share) {
 // The traffic that a scoring policy adds.
 ResidencySummary with_scores(ResidencySummary r) {
   r.state_bytes_per_row = 4;
-  r.needs_probabilities = true;
+  r.needs_probabilities = r.observes_steps = true;
   r.decode.state_read = r.decode.state_written = 4 * r.decode.attended;
   r.decode.policy_flops.scoring = 3.0 * static_cast<double>(r.decode.attended);
   return r;

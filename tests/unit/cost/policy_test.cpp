@@ -28,7 +28,7 @@ TEST_CASE("probabilities that a policy needs are written by attention and read b
   const CostModel cost = on("h100-sxm", "llama-3-8b");
   ResidencySummary r = half_of(cost);
   CHECK(cost.predict(r, 1).terms[3].value == 0);
-  r.needs_probabilities = true;
+  r.needs_probabilities = r.observes_steps = true;
   // 32 layers of 2 kernels, 3.6 us each; 1025 rows, 32 layers, 32 query heads, 4 B, twice.
   const double read = 1025.0 * 32 * 32 * 4 * 2 / (0.90 * 3350e9);
   CHECK(cost.predict(r, 1).terms[3].value == Approx(64 * 3.6e-6 + read));
@@ -41,7 +41,7 @@ TEST_CASE("the width of a policy's kernels is told apart, in a step, in its rate
   const CostModel cost = on("h100-sxm", "llama-3-8b");
   ResidencySummary r = half_of(cost);
   CHECK(cost.predict(r, 1).step.unmeasured == 0);
-  r.needs_probabilities = true;
+  r.needs_probabilities = r.observes_steps = true;
   const Prediction p = cost.predict(r, 1);
   const double starts = 64 * 3.6e-6, reads = p.terms[3].value - starts;
   const double width = p.step.high80 - p.step.value;

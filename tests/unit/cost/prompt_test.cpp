@@ -47,7 +47,7 @@ TEST_CASE("a long prompt takes its products, activations and attention, computed
   CHECK(one.high95 > one.high80);
   CHECK(cost.prefill(r, 2).value == Approx(products(2) + activations(2) + 2 * attention + launches).epsilon(2e-3));
   // A policy that looks at their attention has half of it computed again.
-  r.needs_probabilities = true;
+  r.needs_probabilities = r.observes_steps = true;
   CHECK(cost.prefill(r, 1).value - one.value == Approx(0.5 * attention).epsilon(0.02));
 }
 

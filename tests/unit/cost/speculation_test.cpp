@@ -232,7 +232,7 @@ TEST_CASE("a policy that reads the probabilities of every query gains less from 
   const ModelShape shape = model("llama-3.1-8b");
   const ResidencySummary plain = full_attention_summary(shape, 8000, 1);
   ResidencySummary scoring = plain;
-  scoring.needs_probabilities = true;
+  scoring.needs_probabilities = scoring.observes_steps = true;
   const auto gain = [&](const ResidencySummary& r) {
     const CostModel with = on_h100("llama-3.1-8b", free_drafts(4, 0.7)), without = on_h100("llama-3.1-8b", {});
     return without.predict(r, 16).token().value / with.predict(r, 16).token().value;

@@ -15,7 +15,7 @@ const TrafficTypes kBf16{DType::kBF16, DType::kBF16};
 ResidencySummary half() {
   Residency r = fraction({6, 3}, 4.0 / 6, 1, 1);
   r.state_bytes_per_row = 3;
-  r.needs_probabilities = true;
+  r.needs_probabilities = r.observes_steps = true;
   r.at(0, 0).policy_flops = {42, 0, 6};
   for (std::uint32_t step = 1; step <= 3; ++step) {
     LayerCounts& c = r.at(step, 0);
@@ -64,7 +64,7 @@ TEST_CASE("probabilities that are written out are those of each prompt, not of a
   SummarySum sum;
   for (const std::uint32_t prompt : {2U, 6U}) {
     Residency r = fraction({prompt, 3}, 1, 1, 1);
-    r.needs_probabilities = true;
+    r.needs_probabilities = r.observes_steps = true;
     sum.add(summarise(r));
     sum.end_sequence(prompt, 3, 1);
   }
