@@ -11,10 +11,15 @@ namespace kvroof {
 namespace {
 
 int run_simulate(const Arguments& arguments) {
-  const SimulateRequest request = simulate_request(arguments);
+  SimulateRequest request = simulate_request(arguments);
   const std::string svg = svg_file(arguments);
-  const std::vector<Workload> workloads = make_workloads(request.workload, arguments);
-  const std::vector<SimulatedRow> rows = simulate_rows(request, workloads, arguments);
+  std::vector<Workload> workloads = make_workloads(request.workload, arguments);
+  std::vector<SimulatedRow> rows = simulate_rows(request, workloads, arguments);
+  while (const std::uint32_t count = more_requests(request, rows)) {
+    request = simulate_request(arguments, count);
+    workloads = make_workloads(request.workload, arguments);
+    rows = simulate_rows(request, workloads, arguments);
+  }
   if (!svg.empty()) write_text_file(svg, simulate_svg(request, rows));
   if (arguments.has("per-request")) {
     write_file(arguments.get<std::string>("per-request"), requests_csv(request, rows));

@@ -143,14 +143,15 @@ std::string intervals_note(const SimulateRequest& r, const std::vector<Simulated
 
 // Servers that answers outlast have not filled when the last request comes; empty: they have.
 std::string too_short(const SimulateRequest& r, const SimulatedRow& row) {
-  constexpr double kLasting = 4;  // times as long as an answer, after which as many end as begin
-  if (!r.lasts || row.rate <= 0 || !std::isfinite(row.rate)) return {};
   const auto count = static_cast<double>(row.outcome.requests.size());
-  const double wanted = kLasting * row.latency.whole.mean.value * row.rate;
-  if (count >= wanted) return {};
+  const double wanted = lasting_count(row);
+  if (!r.lasts || count >= wanted) return {};
+  const std::string found = r.highest_rate    ? ": the rate that was found is that of a burst, more than lasts;"
+                            : r.replicas == 0 ? ": the servers that were found bear a burst, not a rate that lasts;"
+                                              : ";";
   return fmt::format("{} under {}: requests came for {:.0f} s and an answer took {:.0f} s, so that servers were still "
-                     "filling when the last came; more requests{} ask more of them",
-                     devices_text(row), policy_text(r, row), count / row.rate, row.latency.whole.mean.value,
+                     "filling when the last came{} more requests{} ask more of them",
+                     devices_text(row), policy_text(r, row), count / row.rate, row.latency.whole.mean.value, found,
                      r.drawn ? fmt::format(" (--count {:.0f})", std::ceil(wanted / 1000) * 1000) : "");
 }
 
@@ -161,10 +162,17 @@ std::string edges(const SimulateRequest& r, const SimulatedRow& row) {
   const double served = row.requests_per_s.value;
   if (r.asked_rate == 0 || row.rate <= 0 || row.falls_behind() || row.refused > 0) return {};
   if (std::abs(served / r.asked_rate - 1) <= kHardly) return {};
+  const std::string count = r.drawn ? " (--count)" : "";
+  if (row.rate < (1 - kHardly) * r.asked_rate) {
+    return fmt::format("{} under {}: the {} requests came at {} a second, fewer than --rate {:g}, and servers kept up "
+                       "with those; whether they do with --rate takes more requests{}",
+                       devices_text(row), policy_text(r, row), row.outcome.requests.size(), short_number(row.rate),
+                       r.asked_rate, count);
+  }
   return fmt::format("{} under {}: servers keep up, though {} requests/s are not those of --rate {:g}: the {} requests "
                      "came at {} a second, and the last answer is waited for; more requests{} come nearer",
                      devices_text(row), policy_text(r, row), short_number(served), r.asked_rate,
-                     row.outcome.requests.size(), short_number(row.rate), r.drawn ? " (--count)" : "");
+                     row.outcome.requests.size(), short_number(row.rate), count);
 }
 
 // Clients whose requests are all alike come back together, so that groups never fall out of step; empty: they do.

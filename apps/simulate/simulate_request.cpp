@@ -42,9 +42,11 @@ double burstiness_of(const Arguments& arguments) {
       .note("a shape below 1 makes bursts, above 1 evens arrivals out (vllm bench serve calls it burstiness)");
 }
 
-void draw(const Arguments& arguments, SimulateRequest& request) {
+void draw(const Arguments& arguments, std::uint32_t count, SimulateRequest& request) {
   DrawnRequests drawn;
-  drawn.count = count_value("count", arguments.get<std::string>("count"), 1, kMostRequests);
+  request.chosen_count = arguments.has("count");
+  drawn.count = request.chosen_count ? count_value("count", arguments.get<std::string>("count"), 1, kMostRequests)
+                                     : count;
   drawn.prompt = request.workload.prompt;
   drawn.output = request.workload.output;
   drawn.spread = number_value("spread", arguments.get<std::string>("spread"), 0, 10);
@@ -227,7 +229,8 @@ void describe_simulate(po::options_description_easy_init add) {
   add("rate", po::value<std::string>(),
       "requests a second (of a trace: in place of its own), or max: the highest that meets the goals");
   add("clients", po::value<std::string>(), "clients that each send a request when the one before is answered");
-  add("count", po::value<std::string>()->default_value("1000"), "requests that are drawn");
+  add("count", po::value<std::string>(),
+      "requests that are drawn (default: 1000, at a rate as many as fill the servers, up to 16000)");
   add("arrivals", po::value<std::string>()->default_value("poisson"), "poisson | constant | gamma:SHAPE");
   add("spread", po::value<std::string>()->default_value("0"),
       "standard deviation of the drawn lengths over their mean; 0: all have the mean");
@@ -292,7 +295,7 @@ static void set_longest(SimulateRequest& request) {
   require_positions(workload.model, longest->prompt, longest->output);
 }
 
-SimulateRequest simulate_request(const Arguments& arguments) {
+SimulateRequest simulate_request(const Arguments& arguments, std::uint32_t count) {
   SimulateRequest request;
   request.workload = workload_request(arguments);
   request.seed = arguments.seed;
@@ -318,7 +321,7 @@ SimulateRequest simulate_request(const Arguments& arguments) {
   }
   check_load(arguments, request);
   set_prefill(arguments, request);
-  arguments.has("requests") ? read(arguments, request) : draw(arguments, request);
+  arguments.has("requests") ? read(arguments, request) : draw(arguments, count, request);
   set_prefixes(arguments, request);
   set_device_prices(arguments, request);
   set_longest(request);

@@ -38,6 +38,7 @@ struct SimulateRequest {
   std::vector<Device> devices;
   std::vector<Request> requests;  // at the file's own rate, or at that of --rate; at one a second for --rate max
   bool drawn = false;             // and not a file's: --count says how many
+  bool chosen_count = false;      // --count was given: that many, though servers be still filling when the last comes
   std::string requests_text;      // what they are: "1000 drawn requests of 2048 + 512 tokens"
   std::size_t without_answer = 0;  // requests of the file that were left out
   PrefixTree prefixes;             // what prompts share, where the file or --shared-prefix says so
@@ -67,7 +68,7 @@ struct SimulateRequest {
 };
 
 void describe_simulate(boost::program_options::options_description_easy_init add);
-// Throws Error (usage).
-SimulateRequest simulate_request(const Arguments& arguments);
+// Throws Error (usage). Draws `count` requests where --count says nothing.
+SimulateRequest simulate_request(const Arguments& arguments, std::uint32_t count = 1000);
 
 }  // namespace kvroof

@@ -318,6 +318,27 @@ std::optional<TokenPrice> SimulatedRow::price() const {
   return sum;
 }
 
+double lasting_count(const SimulatedRow& row) {
+  constexpr double kLasting = 4;  // answers
+  const bool has_rate = row.problem.empty() && row.rate > 0 && std::isfinite(row.rate);
+  return has_rate ? kLasting * row.latency.whole.mean.value * row.rate : 0;
+}
+
+std::uint32_t more_requests(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
+  constexpr double kMostDrawn = 16000;
+  if (!request.drawn || request.chosen_count || !request.lasts) return 0;
+  const bool searches = request.highest_rate || request.replicas == 0;
+  const auto count = static_cast<double>(request.requests.size());
+  double wanted = 0;
+  for (const SimulatedRow& row : rows) {
+    // Where nothing is looked for, times of servers that fall behind depend on the count whatever it is.
+    if (searches || !row.falls_behind()) wanted = std::max(wanted, lasting_count(row));
+    if (request.highest_rate && std::isinf(row.rate)) wanted = 4 * count;
+  }
+  if (wanted <= count || count >= kMostDrawn) return 0;
+  return static_cast<std::uint32_t>(std::min(std::ceil(wanted / 1000) * 1000, kMostDrawn));
+}
+
 std::vector<SimulatedRow> simulate_rows(const SimulateRequest& request, const std::vector<Workload>& workloads,
                                         const Arguments& arguments) {
   ThreadPool pool(arguments.threads);

@@ -50,6 +50,12 @@ struct SimulatedRow {
   [[nodiscard]] std::size_t number_of(std::size_t served) const { return numbers.empty() ? served : numbers[served]; }
 };
 
+// How many requests a lasting rate takes until as many end as begin: some answers long. 0: of rows without a rate.
+double lasting_count(const SimulatedRow& row);
+// Where --count says nothing and servers were still filling when the last request came: how many to draw instead; 0:
+// they were not.
+std::uint32_t more_requests(const SimulateRequest& request, const std::vector<SimulatedRow>& rows);
+
 // A row for each device, deployment, policy and number of servers of prompts, in this order.
 std::vector<SimulatedRow> simulate_rows(const SimulateRequest& request, const std::vector<Workload>& workloads,
                                         const Arguments& arguments);
