@@ -120,6 +120,9 @@ std::vector<PolicySpec> points_of(const Arguments& arguments, const WorkloadRequ
   std::vector<PolicySpec> points = policy_points(arguments);
   if (!arguments.has("kv")) {
     set_kv_type(points, std::nullopt);
+    for (PolicySpec& point : points) {
+      if (request.keeps_cache && !point.kv) point.kv = kv_type_value(request.stored_cache, true);
+    }
     return points;
   }
   const std::string& text = arguments.get<std::string>("kv");
@@ -187,7 +190,8 @@ void describe_workload(po::options_description_easy_init add) {
   describe_layouts(add);
   add("kv", po::value<std::string>(),
       "KV cache as f32 | f16 | bf16 | fp8 | int8 | int4 | int4g64 | kivi2 | kivi4, a list, or auto: the default and "
-      "those of the engine, kvroof's own int8 and int4 (default: as the weights, beside quantised ones bf16)");
+      "those of the engine, kvroof's own int8 and int4 (default: what the checkpoint states where the engine takes "
+      "that, else as the weights, beside quantised ones bf16)");
   add("engine", po::value<std::string>(),
       "how an engine launches work, a name of catalog/engines: kvroof, vllm, tensorrt-llm …, as it is today or in a "
       "version: vllm@0.2.5, llama-cpp@b2800, llama-cpp@2024-03 (default: kvroof's own)");
@@ -251,13 +255,14 @@ WorkloadRequest workload_request(const Arguments& arguments) {
   if (arguments.has("max-num-seqs")) {
     request.most_sequences = count_value("max-num-seqs", arguments.get<std::string>("max-num-seqs"), 1, 1U << 20);
   }
+  const std::vector<WeightFormat> formats = weight_formats_of(arguments, request);
+  request.default_cache = !arguments.has("kv");
   request.points = points_of(arguments, request);
   for (const PolicySpec& point : request.points) request.several_caches |= point.kv != request.points.front().kv;
   request.output = count_value("output", arguments.get<std::string>("output"), 1, 1U << 20);
   request.prompt = prompt_of(arguments, request);
   request.longest = {request.prompt, request.output};
   require_positions(request.model, request.prompt, request.output);
-  const std::vector<WeightFormat> formats = weight_formats_of(arguments, request);
   request.deployments = deployments_of(arguments, request, formats);
   const std::string sampling = arguments.get<std::string>("sampling");
   if (sampling != "greedy" && sampling != "top-p") {

@@ -35,6 +35,9 @@ struct WorkloadRequest {
   std::optional<EngineProfile> engine;         // nothing: the device's own
   std::string stored_format;                   // of a quantised checkpoint, where no --dtype was asked for; or empty
   bool keeps_stored = false;                   // its weights are priced so
+  std::string stored_cache;                    // type of the cache that its file states, likewise; or empty
+  bool keeps_cache = false;                    // it is taken where no --kv was asked for
+  bool default_cache = false;                  // none was
   std::vector<std::string> left_out;           // layouts that the model cannot be spread over, and why
   bool halved = false;                         // its weights are stored in 32 bits, and the engine runs 16
   std::string unknown_windows;                 // of a GGUF file, which are not counted: a sentence; or empty

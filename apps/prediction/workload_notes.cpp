@@ -121,6 +121,14 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request, std::spa
     notes.push_back(fmt::format("this checkpoint is stored in 32 bits, of which {} makes 16 unless it is told "
                                 "otherwise; --dtype f32 keeps them", request.engine->name));
   }
+  if (!request.stored_cache.empty() && request.default_cache) {
+    notes.push_back(request.keeps_cache
+                        ? fmt::format("the cache is taken in {}, as this checkpoint states; --kv bf16 is without that",
+                                      request.stored_cache)
+                        : fmt::format("this checkpoint states a cache in {0}, which {1} is not known to take from it; "
+                                      "--kv {0} takes it", request.stored_cache,
+                                      request.engine ? request.engine->name : "kvroof's own engine"));
+  }
   if (std::string note = assumed_cache(request); !note.empty()) notes.push_back(std::move(note));
   add_assumed_weights(notes, request, devices);
   const auto any_point = [&](auto holds) {

@@ -35,10 +35,19 @@ WeightFormat weight_format_value(const std::string& text) {
 
 namespace {
 
+// Of a folder with a config.json or such a file; empty for what else is there.
+std::string stored_cache(const std::string& model) {
+  std::error_code error;
+  if (fs::exists(model, error)) return std::string(stored_format_of(fs::path(model)).cache);
+  const auto bundled = bundled_model(model, data_folder() / "catalog");
+  return bundled ? std::string(stored_format_of(*bundled).cache) : std::string();
+}
+
 // Of a checkpoint that is stored in a plain type, what the engine runs it in.
 DType run_type(const WorkloadRequest& request) {
   const DType stored = request.model.weight_type;
-  return stored == DType::kF32 && request.engine && request.engine->halves_float32 ? DType::kF16 : stored;
+  if (stored != DType::kF32 || !request.engine || !request.engine->halves_float32) return stored;
+  return request.engine->bf16_of_float32 ? DType::kBF16 : DType::kF16;
 }
 
 }  // namespace
@@ -50,6 +59,8 @@ std::vector<WeightFormat> weight_formats_of(const Arguments& arguments, Workload
   if (!arguments.has("dtype")) {
     request.stored_format = stored && stored->quantised() ? std::string(stored->name) : std::string();
     request.keeps_stored = keeps;
+    request.stored_cache = stored_cache(arguments.get<std::string>("model"));
+    request.keeps_cache = keeps && request.engine->takes_stored_cache && !request.stored_cache.empty();
     request.halved = !stored && run_type(request) != request.model.weight_type;
     return {own};
   }

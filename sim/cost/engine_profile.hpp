@@ -31,6 +31,7 @@ struct EngineProfile {
 
   // Products with weights.
   bool halves_float32 = false;            // weights stored in 32 bits are run in 16, where no type is asked for
+  bool bf16_of_float32 = false;           // these 16 are bf16, else f16
   bool unties_head = false;               // holds a head of its own where the model's is the embedding
   bool quantises_activations = true;      // where the weights have products of their own type on the device
   bool quantises_fp4_apart = false;       // inputs of products in 4 bits are quantised by kernels of their own
@@ -99,6 +100,7 @@ struct EngineProfile {
   // Memory.
   // Formats of weights that bring a cache of 8 bits, where nothing is said of it.
   std::vector<std::string> small_cache_with;
+  bool takes_stored_cache = false;        // the cache has the type that the checkpoint's file states, likewise
   // Types of a cache that it can have beside that of the activations; empty: not known.
   std::vector<std::string> cache_types;
   bool paged_cache = false;               // memory of the cache comes in pages of kPageRows rows of one head

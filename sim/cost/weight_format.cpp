@@ -126,6 +126,7 @@ std::optional<WeightFormat> weight_format_of(const StoredFormat& stored) {
   take(f.expert_bits, stored.expert_bits);
   take(f.head_bits, stored.head_bits);
   take(f.embedding_bits, stored.embedding_bits);
+  for (double* bits : {&f.layer_bits, &f.expert_bits}) *bits += stored.plain_share * (16 - *bits);
   return f;
 }
 

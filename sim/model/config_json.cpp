@@ -7,6 +7,7 @@
 #include "sim/core/suggest.hpp"
 #include "sim/model/config_fields.hpp"
 #include "sim/model/config_quantised.hpp"
+#include "sim/model/left_modules.hpp"
 #include "sim/model/config_text_part.hpp"
 #include "sim/model/families.hpp"
 
@@ -128,6 +129,12 @@ Result<ModelConfig> parse_language_model(std::string_view text) {
     ModelOptions& options = config.value().options;
     options.fp8 = stored.fp8;
     options.stored = stored.stored;
+    const LeftModules left(stored.left);
+    if (config.value().shape.experts == 0) {
+      options.stored.plain_share = left.share_of(config.value().shape);
+    } else if (left.all_attention(config.value().shape.layers)) {
+      options.stored.layer_bits = 16;  // routed experts alone are packed then
+    }
     if (options.cannot_run.empty()) options.cannot_run = stored.cannot_run;
     return config;
   }

@@ -149,17 +149,23 @@ constexpr std::array<Method, 12> kMethods = {{{"auto-round", read_grouped},
                                               {"modelopt", read_modelopt},
                                               {"modelopt_fp4", read_modelopt}}};
 
-// Whether attention stays as it was in all layers: a pattern for all of them says so, as in Kimi-K2-Thinking.
-bool leaves_attention(ConfigFields& fields) {
+std::vector<std::string> modules_left(ConfigFields& fields) {
+  std::vector<std::string> left;
   for (const char* list : {"ignore", "modules_to_not_convert", "exclude_modules"}) {
     if (!fields.is_list(key(list))) continue;
-    for (const std::string& module : fields.texts(key(list))) {
-      const bool pattern = module.starts_with("re:") || module.find('*') != std::string::npos;
-      const std::size_t layer = module.find("layers.");
-      const bool one_layer = layer != std::string::npos && layer + 7 < module.size() &&
-                             module[layer + 7] >= '0' && module[layer + 7] <= '9';
-      if (pattern && !one_layer && module.find("attn") != std::string::npos) return true;
-    }
+    for (std::string& module : fields.texts(key(list))) left.push_back(std::move(module));
+  }
+  return left;
+}
+
+// llm-compressor's scheme, and NVIDIA's word for it.
+bool states_fp8_cache(ConfigFields& fields) {
+  const std::string scheme = key("kv_cache_scheme");
+  if (fields.has(scheme + ".num_bits")) {
+    return fields.text(scheme + ".type", "float") == "float" && fields.is_number(scheme + ".num_bits", 8);
+  }
+  for (const char* name : {"kv_cache_quant_algo", "quantization.kv_cache_quant_algo"}) {
+    if (fields.has(key(name))) return fields.text(key(name), "") == "FP8";
   }
   return false;
 }
@@ -185,8 +191,8 @@ Quantisation read_quantisation(ConfigFields& fields, std::string_view own) {
     return q;
   }
   known->read(fields, q);
-  // Where there are experts, they alone are packed then; of a dense model all is taken as packed.
-  if (leaves_attention(fields)) q.stored.layer_bits = 16;
+  q.left = modules_left(fields);
+  if (states_fp8_cache(fields)) q.stored.cache = "fp8";
   return q;
 }
 

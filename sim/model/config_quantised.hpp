@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "sim/model/config_fields.hpp"
 #include "sim/model/stored_format.hpp"
@@ -13,6 +14,7 @@ struct Quantisation {
   StoredFormat stored;
   Fp8Storage fp8;          // where the engine unpacks it
   std::string cannot_run;  // why it does not, or empty
+  std::vector<std::string> left;  // modules that its file leaves as they were: names and patterns
 };
 
 // The engine unpacks matrices in FP8 as DeepSeek and Qwen ("fp8"), llm-compressor ("compressed-tensors"), Meta

@@ -12,6 +12,8 @@ namespace kvroof {
 struct StoredFormat {
   std::string_view name;  // of a format, a literal: fp8, int4, Q4_K_M; empty: as the shape's weight_type says
   double layer_bits = 0, expert_bits = 0, head_bits = 0, embedding_bits = 0;
+  double plain_share = 0;       // of the parameters of a dense model's layers, what stays at 16 bits all the same
+  std::string_view cache = {};  // the type of the cache that its file states: fp8, or empty
   bool operator==(const StoredFormat&) const = default;
 };
 

@@ -1,4 +1,6 @@
 // What quantization_config says of how a checkpoint stores its weights.
+#include <fmt/format.h>
+
 #include <string>
 #include <utility>
 
@@ -62,18 +64,78 @@ TEST_CASE("of checkpoints that the engine does not unpack the bits of a weight a
   CHECK(stored(fp8_llama(R"("quant_method":"exl2","bits":4.65,"lm_head_bits":6)")) == Stored("bpw", 4.65));
 }
 
-TEST_CASE("a pattern that leaves attention as it was leaves all but the experts so") {
-  const auto bits = [](const char* ignored) {
-    const std::string weights = R"("type":"int","num_bits":4,"group_size":32}}},"ignore":["lm_head")";
-    const ModelConfig config = parsed(fp8_llama(R"("quant_method":"compressed-tensors","config_groups":{"a":{)"
-                                                R"("weights":{)" + weights + ignored + "]"));
+TEST_CASE("of a mixture of experts whose attention is left in all layers the experts alone are packed") {
+  const auto bits = [](const std::string& ignored) {
+    const ModelConfig config = parsed(decoder("mixtral", R"("num_local_experts":8,"num_key_value_heads":2,)"
+                                              R"("quantization_config":{"quant_method":"compressed-tensors",)"
+                                              R"("config_groups":{"a":{"weights":{"type":"int","num_bits":4,)"
+                                              R"("group_size":32}}},"ignore":["lm_head")" + ignored + "]}"));
     CHECK(config.options.stored.expert_bits == 4.5);
+    CHECK(config.options.stored.plain_share == 0);
     return config.options.stored.layer_bits;
   };
   CHECK(bits("") == 4.5);
   CHECK(bits(R"(,"re:.*self_attn.*")") == 16);
   CHECK(bits(R"(,"model.layers.*.self_attn")") == 16);
   CHECK(bits(R"(,"model.layers.0.self_attn*")") == 4.5);  // of one layer
+  std::string each;
+  for (int layer = 0; layer < 4; ++layer) {
+    for (const char* matrix : {"q", "k", "v"}) {
+      each += fmt::format(R"(,"model.layers.{}.self_attn.{}_proj")", layer, matrix);
+    }
+  }
+  CHECK(bits(each) == 4.5);  // the output is packed
+  CHECK(bits(each + R"(,"re:.*layers\\.\\d+\\.self_attn\\.o_proj")") == 16);
+}
+
+TEST_CASE("of a dense model it is known which share of the parameters its file leaves") {
+  // Of a layer: q and o of 64 · 64, k and v of 64 · 32, gate, up and down of 64 · 256, two norms of 64.
+  const auto share = [](const std::string& list) {
+    const std::string shape = R"("hidden_size":64,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":16,)"
+                              R"("intermediate_size":256,"num_hidden_layers":4,)";
+    return parsed(R"({"model_type":"llama","vocab_size":128,"max_position_embeddings":512,"rms_norm_eps":1e-6,)"
+                  R"("tie_word_embeddings":false,)" + shape + R"("quantization_config":{"quant_method":"fbgemm_fp8",)" +
+                  list + "}}").options.stored.plain_share;
+  };
+  const double attention = 2 * 64 * 64 + 2 * 64 * 32, mlp = 3 * 64 * 256, layer = attention + mlp;
+  CHECK(share(R"("modules_to_not_convert":["lm_head"])") == 0);
+  CHECK(share(R"("modules_to_not_convert":["self_attn"])") == Approx(attention / layer).margin(0.005));
+  CHECK(share(R"("ignore":["re:.*self_attn.*","re:vision_tower.*mlp"])") == Approx(attention / layer).margin(0.005));
+  CHECK(share(R"("exclude_modules":["model.layers.1.mlp.down_proj","model.layers.1.self_attn.k_proj"])") ==
+        Approx((mlp / 3 + 64 * 32) / (4 * layer)).margin(0.005));
+  CHECK(share(R"("ignore":["model.layers.0","model.layers.0.mlp.gate_proj"])") == Approx(0.25));
+  CHECK(share(R"("ignore":["re:.*down_proj"])") == Approx(mlp / 3 / layer).margin(0.005));
+  CHECK(share(R"("ignore":["model.layers.9.mlp","model.layers.(0|1).mlp","model.layers.2.input_layernorm"])") == 0);
+  // Meta's 405B in FP8: attention of all 126 layers, and the MLPs of the first and the last.
+  const double meta_attention = 2.0 * 16384 * 16384 + 2.0 * 16384 * 1024, meta_mlp = 3.0 * 16384 * 53248;
+  std::string list = R"("modules_to_not_convert":["lm_head")";
+  for (int i = 0; i < 126; ++i) {
+    for (const char* matrix : {"q", "k", "v", "o"}) {
+      list += fmt::format(R"(,"model.layers.{}.self_attn.{}_proj")", i, matrix);
+    }
+  }
+  for (const char* module : {"0.mlp.gate_proj", "0.mlp.up_proj", "0.mlp.down_proj", "125.mlp"}) {
+    list += fmt::format(R"(,"model.layers.{}")", module);
+  }
+  const std::string meta = R"({"model_type":"llama","vocab_size":128256,"hidden_size":16384,"intermediate_size":53248,)"
+                           R"("num_hidden_layers":126,"num_attention_heads":128,"num_key_value_heads":8,)"
+                           R"("max_position_embeddings":131072,"rms_norm_eps":1e-5,"tie_word_embeddings":false,)"
+                           R"("quantization_config":{"quant_method":"fbgemm_fp8",)" + list + "]}}";
+  CHECK(parsed(meta).options.stored.plain_share ==
+        Approx((126 * meta_attention + 2 * meta_mlp) / (126 * (meta_attention + meta_mlp))).margin(1e-4));
+}
+
+TEST_CASE("a cache in fp8 that a file states is known by either word for it, others are not") {
+  const auto cache = [](const std::string& more) {
+    return parsed(fp8_llama(R"("quant_method":"modelopt","quant_algo":"FP8")" + more)).options.stored.cache;
+  };
+  CHECK(cache("").empty());
+  CHECK(cache(R"(,"kv_cache_quant_algo":"FP8")") == "fp8");
+  CHECK(cache(R"(,"kv_cache_quant_algo":"NVFP4")").empty());
+  CHECK(cache(R"(,"kv_cache_quant_algo":null)").empty());
+  CHECK(cache(R"(,"kv_cache_scheme":{"num_bits":8,"type":"float","dynamic":false})") == "fp8");
+  CHECK(cache(R"(,"kv_cache_scheme":{"num_bits":8,"type":"int"})").empty());
+  CHECK(cache(R"(,"kv_cache_scheme":null)").empty());
 }
 
 TEST_CASE("quantised checkpoints of which nothing is known are refused, with what is") {
