@@ -68,7 +68,7 @@ class MassOfHead final : public HeadAnalysis {
 std::string finding(const AnalysisResult& result) {
   return fmt::format(
       "90 % of a step's attention lies on {} of its tokens ({} tokens). One set for the whole generation, the best in "
-      "hindsight, needs {} of all tokens.",
+      "hindsight, needs {} of those that some step sees.",
       percent_text(result.mean("share_for_90")), number_text(result.mean("tokens_for_90")),
       percent_text(result.mean("accumulated_share_for_90")));
 }
@@ -87,8 +87,8 @@ AnalysisInfo mass_analysis() {
   info.measures = {
       {"share_for_90", "tokens for 90 % of a step's attention, of those it sees", MeasureUnit::kShare, true},
       {"tokens_for_90", "the same, in tokens", MeasureUnit::kTokens},
-      {"accumulated_share_for_90", "one set for 90 % of all steps' attention, of all tokens", MeasureUnit::kShare,
-       true}};
+      {"accumulated_share_for_90", "one set for 90 % of all steps' attention, of the tokens that some step sees",
+       MeasureUnit::kShare, true}};
   info.charts = {{"cdf",
                   "Attention mass of the top tokens",
                   {"top tokens, of those seen (%)", false, true},

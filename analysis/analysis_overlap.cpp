@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
 
 #include "analysis/analysis.hpp"
 
@@ -45,23 +44,28 @@ class OverlapOfHead final : public HeadAnalysis {
   }
 
  private:
-  // The tokens with the highest scores, the older ones first among equals; ascending.
+  // The tokens with the highest scores, the older ones first among equals; ascending. Fewer where a window shows fewer.
   [[nodiscard]] std::vector<std::uint32_t> heaviest() const {
-    std::vector<std::uint32_t> tokens(scores_.size());
-    std::iota(tokens.begin(), tokens.end(), 0U);
-    const auto end = tokens.begin() + static_cast<std::ptrdiff_t>(heavy_);
+    std::vector<std::uint32_t> tokens;
+    for (std::uint32_t i = 0; i < scores_.size(); ++i) {
+      if (scores_[i] > 0) tokens.push_back(i);
+    }
+    const std::size_t count = std::min(heavy_, tokens.size());
+    const auto end = tokens.begin() + static_cast<std::ptrdiff_t>(count);
     std::partial_sort(tokens.begin(), end, tokens.end(), [&](std::uint32_t a, std::uint32_t b) {
       return scores_[a] != scores_[b] ? scores_[a] > scores_[b] : a < b;
     });
-    tokens.resize(heavy_);
+    tokens.resize(count);
     std::sort(tokens.begin(), tokens.end());
     return tokens;
   }
 
-  [[nodiscard]] double overlap(const std::vector<std::uint32_t>& a, const std::vector<std::uint32_t>& b) const {
+  // The share of `now` that is among those of `before`; nothing where a window hides the prompt from either.
+  static double overlap(const std::vector<std::uint32_t>& now, const std::vector<std::uint32_t>& before) {
+    if (now.empty() || before.empty()) return std::nan("");
     std::vector<std::uint32_t> common;
-    std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(common));
-    return static_cast<double>(common.size()) / static_cast<double>(heavy_);
+    std::set_intersection(now.begin(), now.end(), before.begin(), before.end(), std::back_inserter(common));
+    return static_cast<double>(common.size()) / static_cast<double>(now.size());
   }
 
   // The prompt, or a segment of the decoded rows, is over.
@@ -102,8 +106,8 @@ AnalysisInfo overlap_analysis() {
   info.title = "Heavy-hitter overlap over time";
   info.definition =
       "Heavy hitters: the 10 % of the prompt's tokens with the most attention, summed over the rows of the prompt, or "
-      "over those of one eighth of the generation. Overlap: the share of the latter that is among the former; the part "
-      "before the first eighth is the prompt.";
+      "over those of one eighth of the generation; only tokens that get some. Overlap: the share of the latter that is "
+      "among the former, none where a window hides the prompt; the part before the first eighth is the prompt.";
   info.source = "H2O (Zhang et al. 2023), heavy hitters by accumulated attention";
   info.measures = {{"overlap", "overlap with the prompt's, mean over the generation", MeasureUnit::kShare, true},
                    {"overlap_at_end", "in its last eighth", MeasureUnit::kShare, true},

@@ -156,14 +156,22 @@ std::span<const StatePart> CpuBackend::states(std::uint32_t layer) {
   return state_parts_;
 }
 
+// Where attention says how much a head holds, nobody knows its room before: it grows by an eighth at a time, as
+// growing copies the whole layer.
+static std::uint32_t grown(std::uint32_t slots, std::uint32_t most) {
+  constexpr std::uint32_t kLeast = 16;
+  return std::max(slots, std::min(slots + slots / 8 + kLeast, most));
+}
+
 // Stores a token's k and v in the slots that the policy gives it, once for each storage head.
-void CpuBackend::admit_row(LayerState& state, TokenPos position, std::span<const float> k, std::span<const float> v) {
+void CpuBackend::admit_row(LayerState& state, std::uint32_t most, TokenPos position, std::span<const float> k,
+                           std::span<const float> v) {
   const ModelShape& shape = model_.config.shape;
   const std::uint32_t shared = state.policy.storage_heads() / shape.kv_heads;  // storage heads of one KV head
   for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
     const SlotId slot = state.policy.admit(HeadId(h), position);
     if (slot.value >= state.cache.capacity(HeadId(h))) {
-      state.cache.grow(HeadId(h), slot.value + slot.value / 2 + 1);
+      state.cache.grow(HeadId(h), grown(slot.value + 1, most));
     }
     const std::size_t kv_head = h / shared;
     const auto written = state.cache.store(HeadId(h), slot, k.subspan(kv_head * shape.head_dim, shape.head_dim),
@@ -180,7 +188,7 @@ void CpuBackend::attend_rows(std::uint32_t offset, LayerId layer, std::span<cons
   for (std::size_t i = 0; i < rows; ++i) {
     LayerState& state = active_[i]->layers[layer.value];
     const TokenPos position(active_[i]->tokens + offset);
-    admit_row(state, position, row(k, i), row(v, i));
+    admit_row(state, active_[i]->most_tokens, position, row(k, i), row(v, i));
     const std::uint32_t group = state.policy.group();
     const std::size_t q_width = std::size_t{group} * model_.config.shape.head_dim;
     const std::size_t out_width = std::size_t{group} * model_.config.shape.v_head_dim;

@@ -23,9 +23,9 @@ struct CpuBackendOptions {
 
 // A prompt passes one layer at a time. Where policy and window keep all of it, its rows go straight into the layer's
 // cache; otherwise into a prompt buffer that all layers share, and the survivors are packed into the cache right after
-// the layer's attention. Caches are allocated once, for as many slots as the budget can ever need: nothing grows while
-// decoding. A policy that streams the prompt evicts after each of its rows, within the layer, and needs no prompt
-// buffer.
+// the layer's attention. Caches are allocated once, for as many slots as the budget can ever need; where attention says
+// how much a head holds, they grow by an eighth at a time. A policy that streams the prompt evicts after each of its
+// rows, within the layer, and needs no prompt buffer.
 class CpuBackend final : public Backend, private AttentionStage {
  public:
   // The model must outlive the back end. Throws Error as check_runnable does.
@@ -69,7 +69,9 @@ class CpuBackend final : public Backend, private AttentionStage {
                    std::span<const float> v, std::span<float> out);
   void select(LayerId layer);
   void count_stored(LayerId layer);  // of a quantised cache: what each call reads
-  void admit_row(LayerState& state, TokenPos position, std::span<const float> k, std::span<const float> v);
+  // `most`: tokens of the sequence at its end.
+  void admit_row(LayerState& state, std::uint32_t most, TokenPos position, std::span<const float> k,
+                 std::span<const float> v);
   void finish_row(Sequence& sequence, LayerId layer, TokenPos position, const HeadRowsSource& rows,
                   KvCache* prompt_buffer);
   void age_rows(LayerState& state, TokenPos position, bool leaves_buffer);

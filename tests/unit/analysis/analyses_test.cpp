@@ -107,6 +107,22 @@ TEST_CASE("Without an earlier token that is pivotal later there is no persistenc
   CHECK(std::isnan(values_of("persistence", 2, rows).measures[0]));
 }
 
+TEST_CASE("Where a window hides the prompt there are no heavy hitters, and fewer where it shows few of its tokens") {
+  Rows rows;
+  for (std::size_t i = 0; i < 20; ++i) rows.push_back(on(i + 1, {0, 1}));  // of 20 prompt tokens two are heavy
+  for (std::size_t i = 20; i < 28; ++i) {
+    std::vector<float> weights(i + 1, 0.0F);
+    weights[i] = 1;
+    if (i < 21) weights[1] = 0.5F;  // all that the first eighth sees of the prompt
+    rows.push_back(std::move(weights));
+  }
+  const HeadValues values = values_of("heavy-hitters", 20, rows);
+  CHECK(values.lines[0][0] == 1);
+  for (std::size_t i = 1; i < 8; ++i) CHECK(std::isnan(values.lines[0][i]));
+  CHECK(values.measures[0] == 1);
+  CHECK(std::isnan(values.measures[1]));
+}
+
 TEST_CASE("Heavy hitters of the prompt are compared with those of each eighth of the generation") {
   Rows rows;
   for (std::size_t i = 0; i < 10; ++i) rows.push_back(on(i + 1, {0}));  // of 10 prompt tokens one is heavy: 0
