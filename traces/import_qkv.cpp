@@ -139,12 +139,16 @@ TraceManifest make_manifest(const Sources& s, const ImportQkvOptions& options, R
   layer.scale = static_cast<float>(options.scale.value_or(1.0 / std::sqrt(static_cast<double>(s.k.width))));
   if (options.alibi && s.q.heads <= kMaxLayers) layer.alibi_slopes = alibi_slopes(layer.query_heads);
   layer.rotary = std::move(rotary);
+  layer.softcap = options.softcap;
   TraceManifest m;
   m.tool_version = kVersion;
   m.source = "import";
   m.weight_type = s.q.tensor->type;
   m.kv_type = s.q.tensor->type;
   m.layers.assign(s.q.layers, layer);
+  for (std::size_t l = 0; !options.windows.empty() && l < m.layers.size(); ++l) {
+    m.layers[l].window = options.windows[l % options.windows.size()];
+  }
   for (std::size_t l = 0; !sinks.empty() && l < m.layers.size(); ++l) {
     const std::span<const float> of_layer = sinks.subspan(l * s.q.heads, s.q.heads);
     m.layers[l].attention_sinks.assign(of_layer.begin(), of_layer.end());

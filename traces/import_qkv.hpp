@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 #include "traces/manifest.hpp"
 
@@ -14,6 +15,9 @@ struct ImportQkvOptions {
   std::optional<double> scale;   // default 1/√d
   bool alibi = false;            // standard slopes for the number of query heads
   RotaryInfo rotary = {};        // how q and k were turned, where that is known; dims 0: the whole width
+  float softcap = 0;             // of logits; 0: none
+  // Tokens that a query sees, its own included, of the first layers; repeated over all of them. 0: all. Empty: all 0.
+  std::vector<std::uint32_t> windows = {};
 };
 
 // `file` holds q [layers, heads, n, d] after rotary, k and v [layers, kv_heads, n, d] (the layer dimension may be

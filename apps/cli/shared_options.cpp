@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "apps/cli/data_folder.hpp"
 #include "apps/cli/token_scores_file.hpp"
@@ -118,6 +119,7 @@ std::vector<PolicySpec> policy_points(const Arguments& arguments, const std::opt
   if (fallback && budgets.empty() && std::ranges::any_of(policies, lacks_budget)) budgets.push_back(*fallback);
   constexpr std::size_t kMostBytes = std::size_t{1} << 24;
   std::vector<PolicySpec> points;
+  std::map<std::string, std::shared_ptr<const TokenScores>> scores;  // by file
   for (PolicySpec& point : cross_budgets(std::move(policies), budgets)) {
     const std::string heads(point.find("heads").value_or("none"));
     if (heads != "none" && point.head_values.empty()) {
@@ -127,7 +129,9 @@ std::vector<PolicySpec> policy_points(const Arguments& arguments, const std::opt
     }
     if (const std::string file(point.find("file").value_or("none")); file != "none") {
       const std::string what = fmt::format("policy {}: file={}", point.name, file);
-      point.token_scores = read_token_scores(file).or_throw(what, ExitCode::kUsage);
+      auto& read = scores[file];
+      if (read == nullptr) read = read_token_scores(file).or_throw(what, ExitCode::kUsage);
+      point.token_scores = read;
     } else if (point.name == "scores") {
       throw usage_error("policy scores: file= is missing: expected a safetensors file with a tensor `scores`");
     }

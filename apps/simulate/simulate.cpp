@@ -1,5 +1,6 @@
 // kvroof simulate: requests on a server, one by one: percentiles of first tokens and tokens, and what meets goals.
 #include <algorithm>
+#include <tuple>
 
 #include "apps/cli/output.hpp"
 #include "apps/cli/shared_options.hpp"
@@ -16,8 +17,10 @@ int run_simulate(const Arguments& arguments) {
   std::vector<Workload> workloads = make_workloads(request.workload, arguments);
   std::vector<SimulatedRow> rows = simulate_rows(request, workloads, arguments);
   while (const std::uint32_t count = more_requests(request, rows)) {
+    const auto lengths = [&] { return std::tuple(request.workload.prompt, request.workload.output); };
+    const auto before = lengths();
     request = simulate_request(arguments, count);
-    workloads = make_workloads(request.workload, arguments);
+    if (lengths() != before) workloads = make_workloads(request.workload, arguments);
     rows = simulate_rows(request, workloads, arguments);
   }
   if (!svg.empty()) write_text_file(svg, simulate_svg(request, rows));

@@ -331,12 +331,13 @@ std::uint32_t more_requests(const SimulateRequest& request, const std::vector<Si
   const auto count = static_cast<double>(request.requests.size());
   double wanted = 0;
   for (const SimulatedRow& row : rows) {
-    // Where nothing is looked for, times of servers that fall behind depend on the count whatever it is.
+    // Where nothing is looked for, more requests say no more of servers that fall behind.
     if (searches || !row.falls_behind()) wanted = std::max(wanted, lasting_count(row));
-    if (request.highest_rate && std::isinf(row.rate)) wanted = 4 * count;
+    if (request.highest_rate && std::isinf(row.rate)) wanted = std::max(wanted, 4 * count);
   }
   if (wanted <= count || count >= kMostDrawn) return 0;
-  return static_cast<std::uint32_t>(std::min(std::ceil(wanted / 1000) * 1000, kMostDrawn));
+  wanted = std::max(std::ceil(wanted / 1000) * 1000, 2 * count);  // each time costs as much as all before together
+  return static_cast<std::uint32_t>(std::min(wanted, kMostDrawn));
 }
 
 std::vector<SimulatedRow> simulate_rows(const SimulateRequest& request, const std::vector<Workload>& workloads,

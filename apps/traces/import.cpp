@@ -25,7 +25,16 @@ namespace po = boost::program_options;
 
 constexpr std::uint32_t kMaxTokens = 1U << 24;
 
-nlohmann::ordered_json imported_json(const std::filesystem::path& out, const TraceManifest& m) {
+using Json = nlohmann::ordered_json;
+
+// Tokens that each layer sees; null: all.
+Json windows_of(const TraceManifest& m) {
+  Json windows = Json::array();
+  for (const TraceLayer& layer : m.layers) windows.push_back(layer.window > 0 ? Json(layer.window) : Json());
+  return windows;
+}
+
+Json imported_json(const std::filesystem::path& out, const TraceManifest& m) {
   const TraceLayer& layer = m.layers.front();
   return {{"trace", out.string()},
           {"layers", m.layers.size()},
@@ -35,6 +44,8 @@ nlohmann::ordered_json imported_json(const std::filesystem::path& out, const Tra
           {"v_width", layer.v_width},
           {"scale", layer.scale},
           {"alibi", !layer.alibi_slopes.empty()},
+          {"softcap", layer.softcap > 0 ? Json(layer.softcap) : Json()},
+          {"windows", windows_of(m)},
           {"rotary", layer.rotary.style},
           {"kv_type", name_of(m.kv_type)},
           {"tokens", m.sequences[0].tokens},
@@ -91,6 +102,14 @@ int import_tensors(const Arguments& arguments, const std::filesystem::path& out)
   if (arguments.has("scale")) options.scale = number_value("scale", arguments.get<std::string>("scale"), 1e-30, 1e30);
   options.alibi = arguments.get<bool>("alibi");
   if (arguments.has("rotary")) options.rotary = rotary_value(arguments.get<std::string>("rotary"));
+  if (arguments.has("softcap")) {
+    options.softcap = static_cast<float>(number_value("softcap", arguments.get<std::string>("softcap"), 1e-6, 1e6));
+  }
+  if (arguments.has("window")) {
+    for (const std::string& item : split_list("window", arguments.get<std::string>("window"))) {
+      options.windows.push_back(item == "none" ? 0 : count_value("window", item, 1, kMaxTokens, ", or none"));
+    }
+  }
   make_trace(out, [&] { return import_qkv(arguments.positional[1], options, out); });
   const TraceReader reader = TraceReader::open(out);
   if (format_of(arguments) == Format::kJson) fmt::print("{}\n", imported_json(out, reader.manifest()).dump(2));
@@ -99,7 +118,7 @@ int import_tensors(const Arguments& arguments, const std::filesystem::path& out)
 }
 
 void refuse_tensor_options(const Arguments& arguments) {
-  for (const char* option : {"prompt", "scale", "alibi", "rotary"}) {
+  for (const char* option : {"prompt", "scale", "alibi", "rotary", "softcap", "window"}) {
     const bool given = std::string_view(option) == "alibi" ? arguments.get<bool>(option) : arguments.has(option);
     if (given) throw usage_error(fmt::format("--{} is about tensors, not about a profile", option));
   }
@@ -192,6 +211,10 @@ void describe_import(po::options_description_easy_init add) {
   add("rotary", po::value<std::string>(),
       "how q and k were turned, for policies that turn them back: half_split | adjacent_pairs, then [:theta=10000] "
       "[:dims=the width] [:magnitude=1]; the file may hold inverse_frequencies in place of theta");
+  add("softcap", po::value<std::string>(), "logits x become C · tanh(x / C), as in Gemma 2");
+  add("window", po::value<std::string>(),
+      "tokens that a query of a layer sees, its own included, or none: a list that is repeated over the layers, as "
+      "4096,none of Gemma 2");
 }
 
 }  // namespace
@@ -200,7 +223,7 @@ Command import_command() {
   return {
       "import",
       "make a trace of another framework's tensors or of a profile",
-      "qkv|nsys|kineto|spools F -o run.kvt [--prompt N] [--scale S] [--alibi] [--rotary R]",
+      "qkv|nsys|kineto|spools F -o run.kvt [--prompt N] [--scale S] [--alibi] [--rotary R] [--softcap C] [--window N]",
       "  kvroof import qkv attention.safetensors --prompt 512 -o run.kvt\n"
       "  kvroof import qkv attention.safetensors --prompt 512 --rotary half_split:theta=500000 -o run.kvt\n"
       "\n"

@@ -188,7 +188,9 @@ void CpuBackend::attend_rows(std::uint32_t offset, LayerId layer, std::span<cons
   for (std::size_t i = 0; i < rows; ++i) {
     LayerState& state = active_[i]->layers[layer.value];
     const TokenPos position(active_[i]->tokens + offset);
-    admit_row(state, active_[i]->most_tokens, position, row(k, i), row(v, i));
+    const std::uint32_t window = state.policy.window();
+    const std::uint32_t most = active_[i]->most_tokens;
+    admit_row(state, window > 0 ? std::min(window, most) : most, position, row(k, i), row(v, i));
     const std::uint32_t group = state.policy.group();
     const std::size_t q_width = std::size_t{group} * model_.config.shape.head_dim;
     const std::size_t out_width = std::size_t{group} * model_.config.shape.v_head_dim;

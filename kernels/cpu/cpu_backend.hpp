@@ -69,7 +69,7 @@ class CpuBackend final : public Backend, private AttentionStage {
                    std::span<const float> v, std::span<float> out);
   void select(LayerId layer);
   void count_stored(LayerId layer);  // of a quantised cache: what each call reads
-  // `most`: tokens of the sequence at its end.
+  // `most`: tokens that the layer sees of the sequence at its end.
   void admit_row(LayerState& state, std::uint32_t most, TokenPos position, std::span<const float> k,
                  std::span<const float> v);
   void finish_row(Sequence& sequence, LayerId layer, TokenPos position, const HeadRowsSource& rows,

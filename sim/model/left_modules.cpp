@@ -1,7 +1,11 @@
 #include "sim/model/left_modules.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -14,33 +18,54 @@ constexpr std::uint8_t kWhole = 0xff;
 constexpr std::uint8_t kQ = 1, kK = 2, kV = 4, kO = 8;
 constexpr std::uint8_t kGate = 1, kUp = 2, kDown = 4;
 
-using Suffixes = std::span<const std::pair<std::string_view, std::uint8_t>>;
+using Endings = std::span<const std::pair<std::string_view, std::uint8_t>>;
 
-bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+// What the last word of a name means: a whole module, or matrices of it.
+constexpr std::pair<std::string_view, std::uint8_t> kAttention[] = {
+    {"self_attn", kWhole}, {"self_attention", kWhole},   {"attn", kWhole},   {"attention", kWhole},
+    {"q_b_proj", kQ},      {"kv_a_proj_with_mqa", kK},   {"kv_b_proj", kV},  {"qkv_proj", kQ | kK | kV},
+    {"q_proj", kQ},        {"k_proj", kK},               {"v_proj", kV},     {"o_proj", kO}};
+constexpr std::pair<std::string_view, std::uint8_t> kMlp[] = {
+    {"mlp", kWhole},      {"feed_forward", kWhole}, {"gate_up_proj", kGate | kUp},
+    {"gate_proj", kGate}, {"up_proj", kUp},         {"down_proj", kDown}};
 
-// The projections that a name ends with; 0 where it ends with none of them, or names several at once.
-std::uint8_t projections(std::string_view name, Suffixes suffixes) {
-  if (has(name, "(")) return 0;
-  for (const auto& [suffix, marks] : suffixes) {
-    if (name.ends_with(suffix)) return marks;
+std::uint8_t marks_of(std::string_view name, Endings endings) {
+  for (const auto& [ending, marks] : endings) {
+    if (!name.ends_with(ending)) continue;
+    const std::string_view before = name.substr(0, name.size() - ending.size());
+    if (before.empty() || before.back() == '.' || before.back() == '*') return marks;
   }
   return 0;
 }
 
-std::uint8_t attention_of(std::string_view name) {
-  static constexpr std::pair<std::string_view, std::uint8_t> kSuffixes[] = {
-      {"qkv_proj", kQ | kK | kV}, {"q_proj", kQ}, {"k_proj", kK}, {"v_proj", kV}, {"o_proj", kO}};
-  if (const std::uint8_t some = projections(name, kSuffixes); some != 0) return some;
-  const bool is_attention = has(name, "attn") || has(name, "attention");
-  return is_attention && !has(name, "norm") ? kWhole : std::uint8_t{0};
+// The names that a pattern with (a|b) stands for; more than a few dozen mean nothing here.
+std::vector<std::string> alternatives(const std::string& name) {
+  constexpr std::size_t kMost = 64;
+  std::vector<std::string> open = {name}, done;
+  while (!open.empty() && open.size() + done.size() <= kMost) {
+    std::string one = std::move(open.back());
+    open.pop_back();
+    const std::size_t begin = one.find('('), end = one.find(')', std::min(begin, one.size()));
+    if (end == std::string::npos) {
+      done.push_back(std::move(one));
+      continue;
+    }
+    for (const std::string_view word : split(std::string_view(one).substr(begin + 1, end - begin - 1), '|')) {
+      open.push_back(one.substr(0, begin) + std::string(word) + one.substr(end + 1));
+    }
+  }
+  return done;
 }
 
-std::uint8_t mlp_of(std::string_view name) {
-  static constexpr std::pair<std::string_view, std::uint8_t> kSuffixes[] = {
-      {"gate_up_proj", kGate | kUp}, {"gate_proj", kGate}, {"up_proj", kUp}, {"down_proj", kDown}};
-  if (name.ends_with(".gate") || name.ends_with(".router") || has(name, "expert")) return 0;
-  if (const std::uint8_t some = projections(name, kSuffixes); some != 0) return some;
-  return has(name, "mlp") || has(name, "feed_forward") ? kWhole : std::uint8_t{0};
+// The first part of a name that is a number: its layer. Nothing for a pattern of all layers; for one of some of them,
+// as layers.[0-3], a layer that no model has.
+std::optional<std::uint32_t> layer_of(std::string_view name) {
+  for (const std::string_view part : split(name, '.')) {
+    if (const auto layer = parse_number<std::uint32_t>(part)) return layer;
+    const bool of_some = part.find_first_of("[{?+") != std::string_view::npos;
+    if (of_some && part != "[0-9]+" && part != "d+" && part != "[0-9]") return UINT32_MAX;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -50,32 +75,21 @@ LeftModules::LeftModules(const std::vector<std::string>& names) {
 }
 
 void LeftModules::add(std::string_view given) {
-  std::string name(given.starts_with("re:") ? given.substr(3) : given);
-  std::erase_if(name, [](char c) { return c == '\\' || c == '^' || c == '$'; });
-  while (name.ends_with(".*") || name.ends_with('*')) name.resize(name.size() - (name.ends_with(".*") ? 2 : 1));
-  for (const std::string_view tower : {"vision", "visual", "audio", "mtp", "multi_modal"}) {
-    if (has(name, tower)) return;
+  std::string pattern(given.starts_with("re:") ? given.substr(3) : given);
+  std::erase_if(pattern, [](char c) { return c == '\\' || c == '^' || c == '$'; });
+  if (pattern.ends_with("*_proj")) pattern.resize(pattern.size() - 5);
+  while (pattern.ends_with('*') || pattern.ends_with('.')) pattern.pop_back();
+  for (const std::string_view other : {"vision", "visual", "audio", "mtp", "multi_modal", "expert"}) {
+    if (pattern.find(other) != std::string::npos) return;
   }
-  Marks marks{attention_of(name), mlp_of(name)};
-  constexpr std::string_view kLayers = "layers.";
-  const std::size_t at = name.find(kLayers);
-  const std::string_view rest = at == std::string::npos ? std::string_view() : std::string_view(name).substr(at + 7);
-  const std::size_t digits = std::min(rest.find_first_not_of("0123456789"), rest.size());
-  if (digits > 0) {
-    const auto layer = parse_number<std::uint32_t>(rest.substr(0, digits));
-    if (!layer) return;
-    if (digits == rest.size()) marks = {kWhole, kWhole};
-    Marks& of_layer = layers_[*layer];
-    of_layer.attention |= marks.attention;
-    of_layer.mlp |= marks.mlp;
-    return;
+  for (const std::string& name : alternatives(pattern)) {
+    Marks marks{marks_of(name, kAttention), marks_of(name, kMlp)};
+    const auto layer = layer_of(name);
+    if (layer && name.ends_with(fmt::format(".{}", *layer))) marks = {kWhole, kWhole};
+    Marks& left = layer ? layers_[*layer] : everywhere_;
+    left.attention |= marks.attention;
+    left.mlp |= marks.mlp;
   }
-  // A choice of some layers, as in layers.(0|1), is no pattern for all of them.
-  const bool all = rest.empty() || rest.starts_with('*') || rest.starts_with(".*") || rest.starts_with("d+") ||
-                   rest.starts_with("[0-9]");
-  if (!all) return;
-  everywhere_.attention |= marks.attention;
-  everywhere_.mlp |= marks.mlp;
 }
 
 LeftModules::Marks LeftModules::of_layer(std::uint32_t layer) const {

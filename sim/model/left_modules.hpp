@@ -14,8 +14,8 @@ namespace kvroof {
 class LeftModules {
  public:
   // Names as in model.layers.7.self_attn.q_proj, model.layers.7 or self_attn, and patterns (re:.*self_attn.*,
-  // model.layers.*.mlp*) where they are for all layers. What is no part of a layer's attention or MLP is not looked at:
-  // heads, routers, routed experts, towers of pictures.
+  // model.layers.*.mlp*, (q|k|v)_proj) where they are for all layers. What is no matrix of a layer's attention or MLP
+  // is not looked at: heads, norms, routers, routed experts, layers that hold a state, towers of pictures.
   explicit LeftModules(const std::vector<std::string>& names);
 
   // Whether attention is left in each of so many layers.
@@ -26,7 +26,7 @@ class LeftModules {
  private:
   // Of one layer, or of all: a bit for each projection.
   struct Marks {
-    std::uint8_t attention = 0;  // q, k, v, o
+    std::uint8_t attention = 0;  // q, k, v, o; of latent attention the ways to q, to the latent row, back, and o
     std::uint8_t mlp = 0;        // gate, up, down
   };
   void add(std::string_view name);

@@ -24,8 +24,12 @@ class FutureQueries {
   [[nodiscard]] std::size_t elements() const { return queries_.size(); }
   [[nodiscard]] std::span<const double> mean() const { return mean_; }      // Rμ: [width]
   [[nodiscard]] std::span<const double> spread() const { return spread_; }  // R Σ Rᵀ, over the count: [width, width]
-  // Of n tokens, the first that are no part of it: all but one at most.
-  [[nodiscard]] std::size_t first_of(std::size_t n) const { return std::min<std::size_t>(sinks_, n - 1); }
+  // Of the last n tokens of the prompt, which a window may show alone, the first that are among the first of the text:
+  // all but one at most.
+  [[nodiscard]] std::size_t first_of(std::size_t n) const {
+    const std::size_t hidden = context_.prompt - std::min<std::size_t>(n, context_.prompt);
+    return sinks_ > hidden ? std::min(sinks_ - hidden, n - 1) : 0;
+  }
 
  private:
   void find_mean_rotation();

@@ -18,7 +18,8 @@ Result<std::vector<std::vector<float>>> parse_head_values(std::string_view text)
 // other layers or heads than the model, or was not read.
 std::span<const float> head_values(const PolicySpec& spec, const PolicyContext& context);
 
-// Whether the policy is told what each head of the model holds, so that one head cannot stand for all of them.
+// Whether the policy is told what each head of the model holds, or each token of a head is worth, so that one head
+// cannot stand for all of them.
 bool names_heads(const PolicySpec& spec);
 
 }  // namespace kvroof

@@ -27,10 +27,13 @@ std::optional<SlotId> LayerPolicy::take_hidden(Head& head, TokenPos query) const
 }
 
 // Where tokens may move at every step, all keys are turned as they are read; after the prompt's only eviction its
-// survivors are turned once, and stand where they are to.
+// survivors are turned once, where there are gaps to close, and stand where they are to.
 double LayerPolicy::keys_turned(const Head& head, TokenPos position) const {
   if (traits_.schedule == Schedule::kEveryStep) return static_cast<double>(head.positions.size());
-  return position.value == context_.prompt ? static_cast<double>(head.positions.size() - 1) : 0;
+  if (position.value != context_.prompt) return 0;
+  const std::size_t held = head.positions.size();
+  const bool has_gaps = std::ranges::min(head.positions).value + held != std::size_t{position.value} + 1;
+  return has_gaps ? static_cast<double>(held - 1) : 0;
 }
 
 SlotId LayerPolicy::admit(HeadId head, TokenPos position) {

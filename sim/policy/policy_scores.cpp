@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <numeric>
 
 #include "sim/policy/prompt_scorer.hpp"
+#include "sim/policy/shared_slots.hpp"
 #include "sim/policy/token_scores.hpp"
 
 namespace kvroof {
@@ -27,13 +27,16 @@ class GivenScores final : public StatelessPolicy {
 
   void capacities(TokenPos, std::uint32_t budget, std::span<std::uint32_t> slots) override {
     if (pool_ == Pool::kHead || budget >= context_.prompt || all_.empty()) return;
-    const std::size_t layer = of_layer(context_.layer.value);
-    const std::size_t first = pool_ == Pool::kLayer ? layer : 0;
-    const std::size_t last = pool_ == Pool::kLayer ? of_layer(context_.layer.value + 1) : all_.size();
-    std::ranges::fill(slots, 0U);
-    for (const std::size_t index : best(first, last, staying(budget, last - first))) {
-      if (index >= layer && index < layer + slots.size() * context_.prompt) ++slots[(index - layer) / context_.prompt];
+    const std::size_t heads = slots.size();
+    const std::size_t first = pool_ == Pool::kLayer ? context_.layer.value * heads : 0;
+    const std::size_t last = pool_ == Pool::kLayer ? first + heads : std::size_t{context_.layers} * heads;
+    std::vector<std::span<const float>> pool;
+    for (std::size_t head = first; head < last; ++head) {
+      pool.push_back(pool_ == Pool::kLayer ? seen_of(head) : of_head(head));
     }
+    const std::vector<std::uint32_t> shared = share_slots(pool, 0, staying(budget, last - first));
+    const std::size_t own = context_.layer.value * heads - first;
+    std::copy_n(shared.begin() + static_cast<std::ptrdiff_t>(own), heads, slots.begin());
   }
 
   void evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) override {
@@ -52,33 +55,25 @@ class GivenScores final : public StatelessPolicy {
   }
 
  private:
-  [[nodiscard]] std::size_t of_layer(std::size_t layer) const {
-    return layer * context_.storage_heads * context_.prompt;
+  // Heads are numbered through the model.
+  [[nodiscard]] std::span<const float> of_head(std::size_t head) const {
+    return all_.subspan(head * context_.prompt, context_.prompt);
+  }
+  // Of the tokens that the layer still sees after the prompt; what windows other layers have is not known here.
+  [[nodiscard]] std::span<const float> seen_of(std::size_t head) const {
+    const std::uint32_t window = context_.window;
+    return window == 0 || window >= context_.prompt ? of_head(head) : of_head(head).last(window);
   }
   [[nodiscard]] float score_of(HeadId head, TokenPos position) const {
     if (all_.empty()) return 0;
-    return all_[of_layer(context_.layer.value) + std::size_t{head.value} * context_.prompt + position.value];
+    return of_head(std::size_t{context_.layer.value} * context_.storage_heads + head.value)[position.value];
   }
 
-  // Of so many tokens of all heads; as kvpress' KVzipPress drops a compression's share of them.
-  [[nodiscard]] std::size_t staying(std::uint32_t budget, std::size_t tokens) const {
-    if (budget_.kind != Budget::Kind::kCompression) return tokens / context_.prompt * budget;
+  // Of the tokens of so many heads; as kvpress' KVzipPress drops a compression's share of them.
+  [[nodiscard]] std::size_t staying(std::uint32_t budget, std::size_t heads) const {
+    if (budget_.kind != Budget::Kind::kCompression) return heads * budget;
+    const std::size_t tokens = heads * context_.prompt;
     return tokens - static_cast<std::size_t>(static_cast<double>(tokens) * budget_.value);
-  }
-
-  // Of [first, last), the `count` with the largest scores, of equals the youngest tokens.
-  [[nodiscard]] std::vector<std::size_t> best(std::size_t first, std::size_t last, std::size_t count) const {
-    std::vector<std::size_t> indices(last - first);
-    std::iota(indices.begin(), indices.end(), first);
-    const auto end = indices.begin() + static_cast<std::ptrdiff_t>(count);
-    std::nth_element(indices.begin(), end, indices.end(), [&](std::size_t a, std::size_t b) {
-      if (all_[a] != all_[b]) return all_[a] > all_[b];
-      const std::size_t age_a = a % context_.prompt;
-      const std::size_t age_b = b % context_.prompt;
-      return age_a != age_b ? age_a > age_b : a < b;
-    });
-    indices.erase(end, indices.end());
-    return indices;
   }
 
   Pool pool_;
@@ -114,7 +109,7 @@ constinit const PolicyInfo kScoresPolicy = {
     .name = "scores",
     .summary = "Keeps the tokens of the prompt with the largest scores of a file: any method that scores a prompt "
                "outside the program.",
-    .source = "a file of one's own; budgets over heads and layers as in kvpress' KVzipPress and AdaKVPress",
+    .source = "a file of one's own; budgets over the heads of a layer or the model as in kvpress' KVzipPress",
     .params = kParams,
     .traits = traits,
     .make = [](const PolicySpec& spec, const PolicyContext& context) -> std::unique_ptr<EvictionPolicy> {

@@ -308,7 +308,9 @@ void lowest(std::span<const float> scores, const Candidates& candidates, std::ui
 }
 
 double relative_gap(double a, double b) {
-  return a == b ? 0 : std::fabs(a - b) / std::max(std::fabs(a), std::fabs(b));
+  if (a == b) return 0;
+  const double largest = std::max(std::fabs(a), std::fabs(b));
+  return std::isinf(largest) ? largest : std::fabs(a - b) / largest;
 }
 
 }  // namespace kvroof

@@ -77,7 +77,7 @@ void WindowScoredPolicy::add_row(Head& head, const AttentionRows& rows, std::uin
   const std::span<const float> weights = rows.weights_of(g);
   head.walked += 2 * sums.size_bytes();
   if (rule_.by_even_share) {
-    const auto before = static_cast<float>(rows.query.value);
+    const auto before = static_cast<float>(rows.slots() - 1);
     for (std::size_t s = 0; s < sums.size(); ++s) sums[s] += weights[s] * before;
     return;
   }

@@ -21,7 +21,7 @@ struct WindowRule {
   bool pool_first = false;  // pools each query head before the group is reduced (kvpress), else after
   // Above 0: a query head's score is the mean over the rows and so many times their variance (unbiased), not the sum.
   double variance = 0;
-  // A row's weights count as often as there are tokens before it: an even share is 1 in every row (FINCH).
+  // A row's weights count as often as it sees tokens before its own: an even share is 1 in every row (FINCH).
   bool by_even_share = false;
 };
 

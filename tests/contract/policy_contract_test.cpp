@@ -216,7 +216,7 @@ TEST_CASE("heads can be served in any order, and at once") {
     Driver expected(spec, kShape, random_logit);
     expected.prompt();
     if (expected.policy().traits().streams_prompt) continue;
-    LayerPolicy policy(spec, expected.context(), kShape.query_heads, kShape.kv_heads);
+    LayerPolicy policy(with_scores_drawn(spec, kShape), expected.context(), kShape.query_heads, kShape.kv_heads);
     const std::uint32_t group = policy.group();
     pool.parallel_for(policy.storage_heads(), [&](std::size_t h) {
       const HeadId head(static_cast<std::uint32_t>(h));

@@ -188,6 +188,31 @@ TEST_CASE("An import says as JSON what it took") {
   CHECK(json["kv_type"] == "f32");
 }
 
+TEST_CASE("An import with a window replays as the policy window does, one with a tiny soft-cap as even attention") {
+  const TemporaryFolder folder;
+  const std::string tensors =
+      std::string(KVROOF_SOURCE_DIR) + "/tests/golden/policies/h2o_gqa_sum_n64_h8_kv2.safetensors --prompt 64";
+  const auto point = [&](const std::string& name, const std::string& options, const std::string& policy) {
+    const std::string trace = folder.file(name);
+    const Ran ran = run_program("import qkv " + tensors + " --format json " + options + " -o " + trace);
+    REQUIRE(ran.code == 0);
+    const Ran replayed = run_program("replay " + trace + " --policy " + policy + " --format json");
+    REQUIRE(replayed.code == 0);
+    return nlohmann::json::parse(replayed.out)["points"][0];
+  };
+  // A step reads the 16 tokens that it sees, of which its own is one.
+  const auto seen = point("window", "--window 16", "full");
+  const auto kept = point("plain", "", "window:budget=15");
+  CHECK(seen["kv_read_bytes"] == kept["kv_read_bytes"]);
+  // Where all logits are alike, 32 of the t tokens have the share 32 / t: the mean over t = 65 … 104.
+  double even = 0;
+  for (int t = 65; t <= 104; ++t) even += 32.0 / t / 40;
+  const auto capped = point("cap", "--softcap 0.00001", "window:budget=31");
+  CHECK(capped["recall_mean"].get<double>() == Approx(even).margin(1e-4));
+  check_refused("import qkv " + tensors + " --window 0 -o " + folder.file("no"), 2, "--window");
+  check_refused("import qkv " + tensors + " --softcap 0 -o " + folder.file("no"), 2, "--softcap");
+}
+
 TEST_CASE("A name in the place of show is answered with show and that name") {
   check_refused("devices h2000", 2, "did you mean `devices show h200`?");
   check_refused("policies keyformr", 2, "did you mean `policies show keyformer`?");

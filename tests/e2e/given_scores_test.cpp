@@ -61,7 +61,8 @@ TEST_CASE("scores that a file has of another policy keep the sets of that policy
   const json answer = json::parse(ran.out);
   const json& knorm = answer["points"][0];
   const json& given = answer["points"][1];
-  for (const char* same : {"kept_tokens", "kv_resident_bytes", "kv_read_bytes", "recall_mean", "recall_worst1", "output_error"}) {
+  for (const char* same :
+       {"kept_tokens", "kv_resident_bytes", "kv_read_bytes", "recall_mean", "recall_worst1", "output_error"}) {
     INFO(same);
     REQUIRE(knorm.contains(same));
     CHECK(given[same] == knorm[same]);

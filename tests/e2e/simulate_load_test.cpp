@@ -89,7 +89,7 @@ TEST_CASE("the best number of servers for prompts is one that keeps up, where so
 
 TEST_CASE("servers that fall behind a rate that lasts do not meet its goals, and more are asked for") {
   const std::string work = "--model llama-3-8b --device h100-sxm --engine vllm --prompt 512 --output 4096 --rate 10 "
-                           "--ttft-ms 1000 --tpot-ms 40 ";
+                           "--ttft-ms 1000 --tpot-ms 40 --count 1000 ";
   const json found = simulate(work + "--replicas auto");
   const json row = found["rows"][0];
   CHECK_FALSE(row["falls_behind"].get<bool>());
@@ -99,6 +99,27 @@ TEST_CASE("servers that fall behind a rate that lasts do not meet its goals, and
   CHECK_FALSE(few["meets_goals"].get<bool>());
   CHECK(few["attained"]["value"].get<double>() >= 0.9);  // by the 1,000 requests alone they would
   CHECK(few["falls_behind"].get<bool>());
+}
+
+TEST_CASE("requests are drawn until as many end as begin, so that the rate that is found is one that is served") {
+  // 300 requests are too few to fill four servers, which look as if they bore nearly twice as much.
+  const std::string work = "--model llama-3-8b --device h100-sxm --engine vllm --prompt 4k --output 256 --ttft-ms 2000 "
+                           "--tpot-ms 50 --rate max --replicas 8 ";
+  const json lasting = simulate(work), burst = simulate(work + "--count 300");
+  const auto found = [](const json& answer) { return answer["rows"][0]["highest_rate_per_s"]["value"].get<double>(); };
+  const auto served = [](const json& answer) { return answer["rows"][0]["requests_per_s"]["value"].get<double>(); };
+  CHECK(found(lasting) < 1.1 * served(lasting));
+  CHECK_FALSE(has_note(lasting, "servers were still filling"));
+  CHECK(found(burst) > 1.3 * served(burst));
+  CHECK(has_note(burst, "the rate that was found is that of a burst, more than lasts; more requests (--count"));
+  CHECK(found(burst) > 1.3 * found(lasting));
+}
+
+TEST_CASE("servers are said to keep up with the requests that came, where fewer came than were asked for") {
+  const std::string work = "--model llama-3-8b --device l40s --engine vllm --prompt 4k --output 256 --rate 2 ";
+  const json few = simulate(work + "--count 200");
+  CHECK(has_note(few, "fewer than --rate 2, and servers kept up with those"));
+  CHECK_FALSE(has_note(few, "servers keep up, though"));
 }
 
 TEST_CASE("a million tokens cost what all devices cost while they are made") {

@@ -12,6 +12,7 @@
 #include "sim/core/gumbel.hpp"
 #include "sim/policy/future_attention.hpp"
 #include "sim/policy/layer_policy.hpp"
+#include "sim/policy/token_scores.hpp"
 
 namespace kvroof::test {
 
@@ -167,6 +168,30 @@ inline FutureAttention future_of(const Shape& shape, const LogitFunction& logit)
   return future;
 }
 
+// The policy `scores` without a file, with scores that each storage head draws for itself, alike in all layers; others
+// as they are.
+inline PolicySpec with_scores_drawn(PolicySpec spec, const Shape& shape) {
+  if (spec.name != "scores" || spec.token_scores != nullptr) return spec;
+  const bool by_query_head = spec.find("group") == "none";
+  const std::uint32_t heads = by_query_head ? shape.query_heads : shape.kv_heads;
+  const std::uint32_t group = heads / shape.kv_heads;
+  const std::uint32_t first = by_query_head ? shape.first_head
+                                            : shape.first_head / (shape.query_heads / shape.kv_heads);
+  TokenScores drawn{shape.layers, heads, {{}}};
+  for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
+    for (std::uint32_t h = 0; h < heads; ++h) {
+      const std::uint32_t head = (h / (group * shape.copies) * group + h % group + first) % heads;
+      for (std::uint32_t t = 0; t < shape.prompt; ++t) {
+        drawn.sequences.front().push_back(uniform_draw({.seed = 7, .query_head = head, .position = t}));
+      }
+    }
+  }
+  std::erase_if(spec.params, [](const auto& param) { return param.first == "file"; });
+  spec.params.emplace_back("file", "drawn");
+  spec.token_scores = std::make_shared<TokenScores>(std::move(drawn));
+  return spec;
+}
+
 class Driver {
  public:
   Driver(const PolicySpec& spec, const Shape& shape, LogitFunction logit)
@@ -175,7 +200,7 @@ class Driver {
       : shape_(shape),
         logit_(std::move(logit)),
         future_(info.traits(spec).needs_future ? std::make_unique<FutureAttention>(future_of(shape, logit_)) : nullptr),
-        policy_(info, spec, context(), shape.query_heads, shape.kv_heads),
+        policy_(info, with_scores_drawn(spec, shape), context(), shape.query_heads, shape.kv_heads),
         rows_(DriverRows::random(shape)) {
     rows_.serve(policy_.storage_heads());
   }

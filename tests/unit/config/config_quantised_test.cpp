@@ -85,6 +85,7 @@ TEST_CASE("of a mixture of experts whose attention is left in all layers the exp
     }
   }
   CHECK(bits(each) == 4.5);  // the output is packed
+  CHECK(bits(each + R"x(,"re:.*self_attn\\.(kv_b_proj|o_norm)")x") == 4.5);
   CHECK(bits(each + R"(,"re:.*layers\\.\\d+\\.self_attn\\.o_proj")") == 16);
 }
 
@@ -105,7 +106,14 @@ TEST_CASE("of a dense model it is known which share of the parameters its file l
         Approx((mlp / 3 + 64 * 32) / (4 * layer)).margin(0.005));
   CHECK(share(R"("ignore":["model.layers.0","model.layers.0.mlp.gate_proj"])") == Approx(0.25));
   CHECK(share(R"("ignore":["re:.*down_proj"])") == Approx(mlp / 3 / layer).margin(0.005));
-  CHECK(share(R"("ignore":["model.layers.9.mlp","model.layers.(0|1).mlp","model.layers.2.input_layernorm"])") == 0);
+  CHECK(share(R"("ignore":["re:.*self_attn\\.(q|k|v)_proj$"])") ==
+        Approx((64 * 64 + 2 * 64 * 32) / layer).margin(0.005));
+  CHECK(share(R"("ignore":["re:.*mlp\\.(gate|up)_proj"])") == Approx(mlp / 3 * 2 / layer).margin(0.005));
+  CHECK(share(R"("ignore":["transformer.h.0.attn"])") == Approx(attention / 4 / layer).margin(0.005));
+  // No matrix of attention or MLP.
+  CHECK(share(R"("ignore":["model.layers.0.self_attn.q_norm","re:.*post_feedforward_layernorm","re:.*linear_attn.*",)"
+              R"("model.layers.1.linear_attn.in_proj_a","re:.*mlp.gate$","re:.*layers.[0-1].mlp"])") == 0);
+  CHECK(share(R"("ignore":["model.layers.9.mlp","model.layers.2.input_layernorm"])") == 0);
   // Meta's 405B in FP8: attention of all 126 layers, and the MLPs of the first and the last.
   const double meta_attention = 2.0 * 16384 * 16384 + 2.0 * 16384 * 1024, meta_mlp = 3.0 * 16384 * 53248;
   std::string list = R"("modules_to_not_convert":["lm_head")";

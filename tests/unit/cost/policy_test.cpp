@@ -37,6 +37,18 @@ TEST_CASE("probabilities that a policy needs are written by attention and read b
   CHECK(on("h100-sxm", "llama-3-8b", slower).predict(r, 1).terms[3].value == Approx(64 * 3.6e-6 + 4 * read));
 }
 
+TEST_CASE("a step pays for probabilities where decoded rows are looked at, a prompt where all of its rows are") {
+  const CostModel cost = on("h100-sxm", "llama-3-8b");
+  const ResidencySummary silent = half_of(cost);
+  ResidencySummary of_prompt = silent, of_steps = silent;
+  of_prompt.needs_probabilities = true;
+  of_steps.observes_steps = true;
+  CHECK(cost.predict(of_prompt, 1).step.value == cost.predict(silent, 1).step.value);
+  CHECK(cost.predict(of_steps, 1).step.value > cost.predict(silent, 1).step.value);
+  CHECK(cost.prefill(of_prompt, 1).value > cost.prefill(silent, 1).value);
+  CHECK(cost.prefill(of_steps, 1).value == cost.prefill(silent, 1).value);
+}
+
 TEST_CASE("the width of a policy's kernels is told apart, in a step, in its rate and in many") {
   const CostModel cost = on("h100-sxm", "llama-3-8b");
   ResidencySummary r = half_of(cost);

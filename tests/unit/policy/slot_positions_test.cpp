@@ -90,4 +90,5 @@ TEST_CASE("turning keys again is counted: three operations for each rotated elem
   CHECK(flops("streaming:budget=10") == 0);
   // Survivors of an only eviction are turned once.
   CHECK(flops("streaming:budget=10:positions=slot:when=prefill") == 2 * 10 * 6 * 3);
+  CHECK(flops("streaming:budget=20:positions=slot:when=prefill") == 0);
 }

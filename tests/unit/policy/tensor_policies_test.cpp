@@ -82,6 +82,20 @@ TEST_CASE("capkv without tau keeps the longest v, with it those whose keys point
   CHECK(kept_of("capkv:budget=3:tau=0.5:sinks=0", keys, values) == Positions{1, 4, 5});
 }
 
+TEST_CASE("first tokens that a window has hidden protect no others") {
+  // Tokens 4 … 7 are left of 8 in a window of 4, and the shortest v of them goes.
+  const std::vector<float> values = {9, 9, 9, 9, 1, 5, 5, 5};
+  const Shape shape = {.prompt = 8, .window = 4, .width = 1};
+  const std::vector<float> ones(8, 1.0F);
+  for (const char* policy : {"capkv:budget=3:tau=0:sinks=4", "expected-attention:budget=3:sinks=4"}) {
+    INFO(policy);
+    Driver driver(spec_of(policy), shape, [](auto, auto, auto) { return 0.0F; },
+                  DriverRows(ones, ones, values, 1, 1, 8, 8));
+    driver.prompt();
+    CHECK(driver.kept(0) == Positions{5, 6, 7});
+  }
+}
+
 TEST_CASE("qfilters keeps the keys that reach furthest along the queries, whichever way these point") {
   const Shape shape = {.prompt = 5, .width = 2};
   const std::vector<float> keys = {3, 9, -2, 0, 1, -9, -4, 2, 2, 1};

@@ -54,6 +54,17 @@ TEST_CASE("a budget of the whole prompt keeps it, whatever the scores say") {
   }
 }
 
+TEST_CASE("in a layer with a window the tokens that it still shows are ranked") {
+  // Of head 0 the best tokens have left the window of 2, head 1 has what is left.
+  const TokenScores scores = {1, 2, {{9, 9, 1, 1, 0, 0, 3, 2}}};
+  Shape shape = {.query_heads = 2, .kv_heads = 2, .prompt = 4, .window = 2, .layers = 1};
+  Driver driver(with_scores("scores:budget=1:file=f:share=layer", scores), shape,
+                [](auto, auto, auto) { return 0.0F; });
+  driver.prompt();
+  CHECK(driver.kept(0) == Positions{3});
+  CHECK(driver.kept(1) == Positions{2, 3});
+}
+
 TEST_CASE("a file has scores for each sequence, or the same for all") {
   TokenScores scores = {2, 2, {std::vector<float>(4, 0.0F), {1, 2, 3, 3, 2, 1, 1, 2, 3, 3, 2, 1}}};
   const auto spec = with_scores("scores:budget=1:file=f", scores);

@@ -139,6 +139,20 @@ TraceOptions prompt_of(std::uint32_t prompt) {
 
 }  // namespace
 
+TEST_CASE("a replay says which rows a policy looks at: all of the prompt's, and those of decoded tokens") {
+  const auto looks_at = [](const std::string& policy) {
+    const Residency head = replay_qkv(grouped(), prompt_of(40), policy).results[0].residency[0].head();
+    return std::pair(head.needs_probabilities, head.observes_steps);
+  };
+  CHECK(looks_at("h2o:budget=16") == std::pair(true, true));
+  CHECK(looks_at("h2o:budget=16:when=prefill") == std::pair(true, false));
+  CHECK(looks_at("observed-attention:budget=16") == std::pair(true, false));
+  CHECK(looks_at("tova:budget=16") == std::pair(false, true));
+  CHECK(looks_at("snapkv:budget=16:window=4") == std::pair(false, false));
+  CHECK(looks_at("window:budget=16") == std::pair(false, false));
+  CHECK(looks_at("oracle:budget=16") == std::pair(false, false));
+}
+
 TEST_CASE("full attention has recall 1 and output error 0, and keeps every token") {
   const Qkv x = grouped();
   const Replayed run = replay_qkv(x, prompt_of(40), "full");

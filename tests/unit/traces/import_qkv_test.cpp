@@ -174,6 +174,24 @@ TEST_CASE("ALiBi slopes are those of the paper, also when the heads are no power
   CHECK(twelve[11] == Approx(0.08838835).epsilon(1e-6));
 }
 
+TEST_CASE("Windows are repeated over the layers, and a soft-cap is that of all of them") {
+  TemporaryFolder folder;
+  const fs::path in = write_tensors(
+      folder.path() / "in.safetensors",
+      {counted("q", kF, {5, 2, 8, 4}), counted("k", kF, {5, 1, 8, 4}), counted("v", kF, {5, 1, 8, 4})});
+  ImportQkvOptions options;
+  options.prompt = 4;
+  options.softcap = 30;
+  options.windows = {3, 0};
+  import_qkv(in, options, folder.path() / "run.kvt");
+  std::vector<std::uint32_t> windows;
+  for (const TraceLayer& layer : TraceReader::open(folder.path() / "run.kvt").manifest().layers) {
+    windows.push_back(layer.window);
+    CHECK(layer.softcap == 30);
+  }
+  CHECK(windows == std::vector<std::uint32_t>{3, 0, 3, 0, 3});
+}
+
 TEST_CASE("Importing the same tensors twice gives the same bytes") {
   TemporaryFolder folder;
   const fs::path in =

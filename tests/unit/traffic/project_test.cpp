@@ -40,6 +40,20 @@ TEST_CASE("projecting on the same shape and lengths changes no count") {
   }
 }
 
+TEST_CASE("what a policy looks at, in the prompt and while decoding, stays so on other shapes and in sums") {
+  for (const bool prompt : {false, true}) {
+    Residency r = synthetic::fraction({40, 12}, 0.5);
+    r.needs_probabilities = prompt;
+    r.observes_steps = !prompt;
+    const ModelShape s = shape(r.layers, r.storage_heads, r.storage_heads);
+    const Residency other = project(r, s, shape(2 * r.layers, 4, 4), {80, 24}, share_of_prompt(0.5));
+    for (const ResidencySummary& sum : {summarise(r), summarise(other)}) {
+      CHECK(sum.needs_probabilities == prompt);
+      CHECK(sum.observes_steps == !prompt);
+    }
+  }
+}
+
 TEST_CASE("full attention stays full attention on every shape and length") {
   const Residency small = synthetic::full({48, 16}, 6, 4);
   for (const synthetic::Lengths to : {synthetic::Lengths{48, 16}, {2048, 2048}, {1000, 7}, {31, 64}}) {
