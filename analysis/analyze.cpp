@@ -77,6 +77,7 @@ void run_layer(const TraceReader& trace, const TraceSequence& sequence, std::uin
   const DType type = trace.manifest().kv_type;
   const LayerKeysValues keys_values = trace.keys_values(sequence.id, LayerId(layer));
   const bool outputs = std::ranges::any_of(results, [](const AnalysisResult* r) { return r->info().outputs; });
+  require_finite_keys(trace, sequence, LayerId(layer), shape, keys_values);
   if (outputs) require_finite_values(trace, sequence, LayerId(layer), shape, keys_values);
   const std::uint32_t most = rows_of_block(shape, keys_values);
   rows.start_layer(shape, type, keys_values, most);

@@ -13,7 +13,7 @@
 #define KV_RESIDENT(threads, blocks) __launch_bounds__(threads, blocks)  // blocks of a multiprocessor, at least
 #define KV_DEVICE __device__ __forceinline__
 #define KV_EVERYWHERE __host__ __device__ __forceinline__
-#define KV_SHARED(type, name, count) __shared__ type name[count]
+#define KV_SHARED(type, name, count) __shared__ __align__(16) type name[count]
 #define KV_UNROLL _Pragma("unroll")
 #define KV_PRAGMA(text) _Pragma(#text)
 #define KV_UNROLL_BY(n) KV_PRAGMA(unroll n)
@@ -86,6 +86,12 @@ KV_DEVICE void prefetch_range(const std::byte* p, unsigned bytes) {
   for (unsigned at = thread_x() % 32 * 128; at < bytes; at += 32 * 128) prefetch(p + at);
 #endif
 }
+// 16 aligned bytes into shared memory, which nothing waits for but await_copies() of the same thread.
+KV_DEVICE void copy_to_shared(void* to, const void* from) {
+  const auto at = static_cast<unsigned>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+}
+KV_DEVICE void await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 // What is read once a step goes past the first-level cache.
 template <class T>
 KV_DEVICE T load_once(const T* p) { return __ldcs(p); }
@@ -124,8 +130,8 @@ KV_DEVICE float float_of(std::uint32_t x) { return __uint_as_float(x); }
 #define KV_RESIDENT(threads, blocks)
 #define KV_DEVICE inline
 #define KV_EVERYWHERE inline
-#define KV_SHARED(type, name, count) \
-  static type name[count];           \
+#define KV_SHARED(type, name, count)   \
+  alignas(16) static type name[count]; \
   emulator::fresh(name, sizeof name)
 #define KV_UNROLL
 #define KV_UNROLL_BY(n)
@@ -177,6 +183,12 @@ inline void prefetch_range(const std::byte* p, unsigned bytes) {
   emulator::check_aligned(p, 16);
   for (unsigned at = thread_x() % 32 * 128; at < bytes; at += 32 * 128) prefetch(p + at);
 }
+inline void copy_to_shared(void* to, const void* from) {
+  emulator::check_aligned(to, 16);
+  emulator::check_aligned(from, 16);
+  std::memcpy(to, from, 16);
+}
+inline void await_copies() {}
 template <class T>
 T load_once(const T* p) {
   emulator::check_aligned(p, sizeof(T));

@@ -63,29 +63,23 @@ KV_DEVICE unsigned columns_of_chunk(const LinearArguments& a, unsigned first) {
 }
 
 // The norm's columns from `first` on into the chunk, as they are stored: the 32 bytes of an eight of x are those of its
-// scale and bias, and the thread that puts them there is the one that replaces them by x.
+// scale and bias, and the thread that puts them there is the one that replaces them by x. They are copied past the
+// registers: a store of them would wait for the weights that were asked for before, and await_previous() after that.
 template <Stored kType, unsigned kTokens>
 KV_DEVICE void load_norms(const LinearArguments& a, unsigned first, float* chunk) {
   if (a.norm == NormMode::kNone) return;
   const unsigned count = columns_of_chunk<kTokens>(a, first) / 8;
-  for (unsigned begin = thread_x(); begin < count; begin += kTogether * kLinearThreads) {
-    NormColumns<kType> columns[kTogether];
-    KV_UNROLL
-    for (unsigned u = 0; u < kTogether; ++u) {
-      const unsigned eight = begin + u * kLinearThreads;
-      if (eight < count) columns[u] = load_norm_columns<kType>(a, first + eight * 8);
-    }
-    KV_UNROLL
-    for (unsigned u = 0; u < kTogether; ++u) {
-      const unsigned eight = begin + u * kLinearThreads;
-      if (eight >= count) continue;
-      float words[8];
+  KV_UNROLL_BY(1)
+  for (unsigned eight = thread_x(); eight < count; eight += kLinearThreads) {
+    float* const scale = chunk + eight * 4;
+    float* const bias = scale + kChunk<kTokens> / 2;
+    const std::size_t at = (first / 8 + std::size_t{eight}) * 16;
+    copy_to_shared(scale, a.norm_scale + at);
+    if (a.norm_bias != nullptr) {
+      copy_to_shared(bias, a.norm_bias + at);
+    } else {
       KV_UNROLL
-      for (unsigned i = 0; i < 4; ++i) {
-        words[i] = float_of(columns[u].scale.words[i]);
-        words[i + 4] = float_of(columns[u].bias.words[i]);
-      }
-      store_eight<kTokens>(chunk, eight, words);
+      for (unsigned i = 0; i < 4; ++i) bias[i] = 0;
     }
   }
 }
@@ -95,6 +89,7 @@ template <Stored kType, unsigned kTokens>
 KV_DEVICE void load_chunk(const LinearArguments& a, const float2_t (&norms)[kTokens], unsigned first, float* chunk) {
   constexpr unsigned kEights = kTokens == 1 ? kTogether : 1;
   const unsigned count = columns_of_chunk<kTokens>(a, first) / 8;
+  await_copies();
   for (unsigned begin = thread_x(); begin < (count + 31) / 32 * 32; begin += kEights * kLinearThreads) {
     float values[kEights][kTokens][8] = {};
     KV_UNROLL

@@ -175,6 +175,7 @@ void Replayer::run_layer(std::size_t sequence, std::uint32_t layer) {
   at_ = &manifest_.sequences[sequence];
   const TraceLayer& shape = manifest_.layers[layer];
   const LayerKeysValues keys_values = source_.keys_values(at_->id, LayerId(layer));
+  require_finite_keys(trace_, *at_, LayerId(layer), shape, keys_values);
   if (reads_values(points_, options_.measure)) require_finite_values(trace_, *at_, LayerId(layer), shape, keys_values);
   block_rows_ = rows_of_block(shape, keys_values);
   rows_.start_layer(shape, manifest_.kv_type, keys_values, block_rows_);

@@ -12,15 +12,15 @@ namespace {
 
 using namespace kvroof::test;
 
-// Two layers of two KV heads, of which v of layer 1, head 1 and token 5 has an element that is none.
+// Two layers of two KV heads, of which v, or k, of layer 1, head 1 and token 5 has an element that is none.
 class DamagedValues {
  public:
-  explicit DamagedValues(float element) {
+  explicit DamagedValues(float element, bool in_keys = false) {
     Qkv shape;
     shape.layers = 2;
     shape.tokens = 16;
     Qkv x = random_qkv(shape, 3);
-    x.v[((std::size_t{1} * 2 + 1) * x.tokens + 5) * x.d + 2] = element;
+    (in_keys ? x.k : x.v)[((std::size_t{1} * 2 + 1) * x.tokens + 5) * x.d + 2] = element;
     TraceOptions options;
     options.prompt = 10;
     write_trace(folder_.path() / "x.kvt", x, options);
@@ -48,6 +48,13 @@ TEST_CASE("a recorded v that is NaN or infinite is refused with its place by eve
     CHECK_THROWS_WITH(trace.replay_of("vatp:budget=4", none), place);
     CHECK(trace.replay_of("window:budget=4", recall).front().quality->recall_mean > 0);
   }
+}
+
+TEST_CASE("a recorded k that is NaN or infinite is refused with its place by every replay") {
+  const DamagedValues trace(std::numeric_limits<float>::quiet_NaN(), true);
+  const auto place = ContainsSubstring("k holds NaN or infinity (sequence 0, layer 1, KV head 1, token 5)");
+  CHECK_THROWS_WITH(trace.replay_of("window:budget=4", {true, false}), place);
+  CHECK_THROWS_WITH(trace.replay_of("h2o:budget=4", {false, false}), place);
 }
 
 }  // namespace kvroof
