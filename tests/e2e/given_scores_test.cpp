@@ -1,4 +1,6 @@
 // The policy `scores`, whose scores a user's file gives.
+#include <fmt/format.h>
+
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -71,6 +73,32 @@ TEST_CASE("scores that a file has of another policy keep the sets of that policy
   const Ran together = run_program("replay " + trace + " --policy scores:budget=12:share=layer:file=" + file +
                                    " --format json");
   CHECK(json::parse(together.out)["points"][0]["kept_tokens"] == given["kept_tokens"]);
+}
+
+TEST_CASE("the engine keeps by a file what a replay of its run keeps, whoever shares the budget") {
+  const TemporaryFolder folder;
+  constexpr std::uint32_t kLayers = 6, kHeads = 4, kTokens = 60;  // of the demo model, and a prompt
+  std::vector<float> scores;
+  std::uint32_t state = 1;
+  for (std::uint32_t i = 0; i < kLayers * kHeads * kTokens; ++i) {
+    state = state * 1664525U + 1013904223U;
+    scores.push_back(static_cast<float>(state >> 8) * static_cast<float>(1 + i / kTokens % 5));  // heads differ
+  }
+  const std::string file = written(folder, "drawn", "scores", {kLayers, kHeads, kTokens}, scores);
+  std::string ids;
+  for (std::uint32_t t = 0; t < kTokens; ++t) ids += fmt::format("{} ", 3 + 37 * t % 500);
+  for (const char* share : {"head", "layer", "model"}) {
+    INFO(share);
+    const std::string policy = fmt::format("scores:budget=0.3:share={}:file={}", share, file);
+    const std::string trace = folder.file(std::string(share) + ".kvt");
+    REQUIRE(run_program("record --model demo --max-tokens 8 --ignore-eos --backend reference -q --ids '" + ids +
+                        "' --policy " + policy + " -o " + trace).code == 0);
+    const Ran ran = run_program("replay " + trace + " --policy " + policy);
+    CHECK(ran.out.find("all 24 recorded evictions are reproduced") != std::string::npos);  // one of each head
+    const json answer = json::parse(run_program("replay " + trace + " --policy " + policy + " --format json").out);
+    // 18 of 60 tokens a head stay on average, and a step adds one: 22 in the middle of 7.
+    CHECK(answer["points"][0]["kept_tokens"].get<double>() == Approx(18 + 4).margin(0.5));
+  }
 }
 
 TEST_CASE("a file of scores that does not fit is refused with what is expected") {
