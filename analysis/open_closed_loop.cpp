@@ -323,7 +323,7 @@ double OpenClosedReport::lowest_of_layer(std::uint32_t layer) const {
 }
 
 OpenClosedReport compare_open_closed(const TraceReader& open, const TraceReader& closed, ThreadPool& pool,
-                                     const ReplayOptions& model) {
+                                     const ReplayOptions& model, std::span<const PolicySpec> known) {
   check_alike(open, closed);
   OpenClosedReport report;
   report.policy = closed.manifest().policy;
@@ -334,7 +334,9 @@ OpenClosedReport compare_open_closed(const TraceReader& open, const TraceReader&
   options.measure = {false, false};
   options.output_projection = model.output_projection;
   options.token_kinds = model.token_kinds;
-  const std::vector<PolicySpec> points = parse_policies(report.policy);
+  std::vector<PolicySpec> points = parse_policies(report.policy);
+  const auto read = std::ranges::find_if(known, [&](const PolicySpec& p) { return same_decisions(p, points.front()); });
+  if (read != known.end()) points = {*read};
   const bool selects = policy_info(points.front().name).traits(points.front()).selects;
   std::unique_ptr<ClosedSets> sets;
   if (selects) {

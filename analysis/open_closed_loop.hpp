@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,8 +41,9 @@ struct OpenClosedReport {
 
 // `open` was recorded under full attention, `closed` under a policy, on the same model and prompts. Throws
 // Error (usage) otherwise, also where weights are others by what they make of the first prompt in layer 0.
-// Of `model` what policies ask of the model is taken: output_projection and token_kinds.
+// Of `model` what policies ask of the model is taken: output_projection and token_kinds; of `known` the policy of
+// `closed` with what its files say, where it is among them.
 OpenClosedReport compare_open_closed(const TraceReader& open, const TraceReader& closed, ThreadPool& pool,
-                                     const ReplayOptions& model = {});
+                                     const ReplayOptions& model = {}, std::span<const PolicySpec> known = {});
 
 }  // namespace kvroof

@@ -179,7 +179,7 @@ int run_replay(const Arguments& arguments) {
   options.token_kinds = token_kinds_of(trace);
   const Replayed replayed = run_points(arguments, request, trace, steps, writer ? &*writer : nullptr, options, pool);
   std::optional<OpenClosedReport> open_closed;
-  if (closed) open_closed = compare_open_closed(trace, *closed, pool, options);
+  if (closed) open_closed = compare_open_closed(trace, *closed, pool, options, request.points);
   const std::span<const PointResult> asked = std::span(replayed.results).first(request.points.size());
   const std::vector<ReplayPoint> points = price_points(request, trace.manifest(), asked, replayed.results);
   const ReplayAnswer answer{request, trace.manifest(), options.seed,

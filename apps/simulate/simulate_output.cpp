@@ -145,7 +145,7 @@ std::string intervals_note(const SimulateRequest& r, const std::vector<Simulated
 std::string too_short(const SimulateRequest& r, const SimulatedRow& row) {
   const auto count = static_cast<double>(row.outcome.requests.size());
   const double wanted = lasting_count(row);
-  if (!r.lasts || count >= wanted) return {};
+  if (!r.lasts || count >= wanted || row.falls_behind()) return {};
   const std::string found = r.highest_rate    ? ": the rate that was found is that of a burst, more than lasts;"
                             : r.replicas == 0 ? ": the servers that were found bear a burst, not a rate that lasts;"
                                               : ";";

@@ -45,8 +45,10 @@ double burstiness_of(const Arguments& arguments) {
 void draw(const Arguments& arguments, std::uint32_t count, SimulateRequest& request) {
   DrawnRequests drawn;
   request.chosen_count = arguments.has("count");
+  // A client that sends one request alone makes no closed loop.
+  const std::uint32_t asked_again = std::min<std::uint32_t>(4 * std::min(request.clients, 4000U), 16000);
   drawn.count = request.chosen_count ? count_value("count", arguments.get<std::string>("count"), 1, kMostRequests)
-                                     : count;
+                                     : std::max(count, asked_again);
   drawn.prompt = request.workload.prompt;
   drawn.output = request.workload.output;
   drawn.spread = number_value("spread", arguments.get<std::string>("spread"), 0, 10);
@@ -230,7 +232,8 @@ void describe_simulate(po::options_description_easy_init add) {
       "requests a second (of a trace: in place of its own), or max: the highest that meets the goals");
   add("clients", po::value<std::string>(), "clients that each send a request when the one before is answered");
   add("count", po::value<std::string>(),
-      "requests that are drawn (default: 1000, at a rate as many as fill the servers, up to 16000)");
+      "requests that are drawn (default: 1000; at a rate as many as fill the servers, of clients four each, up to "
+      "16000)");
   add("arrivals", po::value<std::string>()->default_value("poisson"), "poisson | constant | gamma:SHAPE");
   add("spread", po::value<std::string>()->default_value("0"),
       "standard deviation of the drawn lengths over their mean; 0: all have the mean");

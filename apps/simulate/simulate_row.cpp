@@ -318,21 +318,22 @@ std::optional<TokenPrice> SimulatedRow::price() const {
   return sum;
 }
 
-double lasting_count(const SimulatedRow& row) {
-  constexpr double kLasting = 4;  // answers
+double lasting_count(const SimulatedRow& row, double answers) {
   const bool has_rate = row.problem.empty() && row.rate > 0 && std::isfinite(row.rate);
-  return has_rate ? kLasting * row.latency.whole.mean.value * row.rate : 0;
+  return has_rate ? answers * row.latency.whole.mean.value * row.rate : 0;
 }
 
 std::uint32_t more_requests(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
   constexpr double kMostDrawn = 16000;
+  // More than fill servers: where their memory fills at last, answers take longer still.
+  constexpr double kDrawnAnswers = 8;
   if (!request.drawn || request.chosen_count || !request.lasts) return 0;
   const bool searches = request.highest_rate || request.replicas == 0;
   const auto count = static_cast<double>(request.requests.size());
   double wanted = 0;
   for (const SimulatedRow& row : rows) {
     // Where nothing is looked for, more requests say no more of servers that fall behind.
-    if (searches || !row.falls_behind()) wanted = std::max(wanted, lasting_count(row));
+    if (searches || !row.falls_behind()) wanted = std::max(wanted, lasting_count(row, kDrawnAnswers));
     if (request.highest_rate && std::isinf(row.rate)) wanted = std::max(wanted, 4 * count);
   }
   if (wanted <= count || count >= kMostDrawn) return 0;

@@ -50,8 +50,9 @@ struct SimulatedRow {
   [[nodiscard]] std::size_t number_of(std::size_t served) const { return numbers.empty() ? served : numbers[served]; }
 };
 
-// How many requests a lasting rate takes until as many end as begin: some answers long. 0: of rows without a rate.
-double lasting_count(const SimulatedRow& row);
+// How many requests come at the row's rate while so many answers take; after a few as many end as begin. 0: of rows
+// without a rate.
+double lasting_count(const SimulatedRow& row, double answers = 4);
 // Where --count says nothing and servers were still filling when the last request came: how many to draw instead; 0:
 // they were not.
 std::uint32_t more_requests(const SimulateRequest& request, const std::vector<SimulatedRow>& rows);

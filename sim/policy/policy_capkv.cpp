@@ -9,7 +9,7 @@ namespace kvroof {
 namespace {
 
 constexpr double kDefaultTau = 5;
-constexpr double kMostTau = 1e3;
+constexpr double kMostTau = 30;  // exp(−2 tau) is still a float
 constexpr double kEpsilon = 1e-6;  // of kvpress: no weight in the matrix is 0
 
 double tau_of(const PolicySpec& spec) { return spec.number("tau", kDefaultTau, 0, kMostTau); }

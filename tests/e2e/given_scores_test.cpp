@@ -96,6 +96,10 @@ TEST_CASE("the engine keeps by a file what a replay of its run keeps, whoever sh
     const Ran ran = run_program("replay " + trace + " --policy " + policy);
     CHECK(ran.out.find("all 24 recorded evictions are reproduced") != std::string::npos);  // one of each head
     const json answer = json::parse(run_program("replay " + trace + " --policy " + policy + " --format json").out);
+    const std::string full = folder.file(std::string(share) + "-full.kvt");
+    REQUIRE(run_program("record --model demo --max-tokens 8 --ignore-eos --backend reference -q --ids '" + ids +
+                        "' -o " + full).code == 0);
+    CHECK(run_program("replay " + full + " --policy " + policy + " --closed-loop " + trace).code == 0);
     // 18 of 60 tokens a head stay on average, and a step adds one: 22 in the middle of 7.
     CHECK(answer["points"][0]["kept_tokens"].get<double>() == Approx(18 + 4).margin(0.5));
   }
