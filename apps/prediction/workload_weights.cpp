@@ -13,14 +13,24 @@ namespace fs = std::filesystem;
 
 namespace kvroof {
 
+namespace {
+
+// What the file says that is meant by a path or by the name of a bundled model; nothing where there is none.
+std::optional<StoredFormat> format_of_file(const std::string& name) {
+  std::error_code error;
+  if (fs::exists(name, error)) return stored_format_of(fs::path(name));
+  const auto bundled = bundled_model(name, data_folder() / "catalog");
+  return bundled ? std::optional(stored_format_of(*bundled)) : std::nullopt;
+}
+
+}  // namespace
+
 std::optional<WeightFormat> stored_format(const std::string& name, const ModelShape& model) {
   const fs::path catalog = data_folder() / "catalog";
   if (name == model.name && std::ranges::count(catalog_model_names(catalog), name) > 0) {
     return parse_weight_format(stored_format_of(name, catalog));
   }
-  std::error_code error;
-  if (fs::exists(name, error)) return weight_format_of(stored_format_of(fs::path(name)));
-  if (const auto bundled = bundled_model(name, catalog)) return weight_format_of(stored_format_of(*bundled));
+  if (const auto stored = format_of_file(name)) return weight_format_of(*stored);
   if (const auto format = format_in_name(fs::path(name).filename().string())) return format;
   return parse_weight_format(stored_format_of(model.name, catalog));
 }
@@ -34,14 +44,6 @@ WeightFormat weight_format_value(const std::string& text) {
 }
 
 namespace {
-
-// Of a folder with a config.json or such a file; empty for what else is there.
-std::string stored_cache(const std::string& model) {
-  std::error_code error;
-  if (fs::exists(model, error)) return std::string(stored_format_of(fs::path(model)).cache);
-  const auto bundled = bundled_model(model, data_folder() / "catalog");
-  return bundled ? std::string(stored_format_of(*bundled).cache) : std::string();
-}
 
 // Of a checkpoint that is stored in a plain type, what the engine runs it in.
 DType run_type(const WorkloadRequest& request) {
@@ -59,7 +61,7 @@ std::vector<WeightFormat> weight_formats_of(const Arguments& arguments, Workload
   if (!arguments.has("dtype")) {
     request.stored_format = stored && stored->quantised() ? std::string(stored->name) : std::string();
     request.keeps_stored = keeps;
-    request.stored_cache = stored_cache(arguments.get<std::string>("model"));
+    request.stored_cache = format_of_file(arguments.get<std::string>("model")).value_or(StoredFormat{}).cache;
     request.keeps_cache = keeps && request.engine->takes_stored_cache && !request.stored_cache.empty();
     request.halved = !stored && run_type(request) != request.model.weight_type;
     return {own};

@@ -38,9 +38,9 @@ std::uint8_t marks_of(std::string_view name, Endings endings) {
   return 0;
 }
 
-// The names that a pattern with (a|b) stands for; more than a few dozen mean nothing here.
+// The names that a pattern with (a|b) stands for; none where they are more than anybody writes.
 std::vector<std::string> alternatives(const std::string& name) {
-  constexpr std::size_t kMost = 64;
+  constexpr std::size_t kMost = 4096;
   std::vector<std::string> open = {name}, done;
   while (!open.empty() && open.size() + done.size() <= kMost) {
     std::string one = std::move(open.back());
@@ -54,6 +54,7 @@ std::vector<std::string> alternatives(const std::string& name) {
       open.push_back(one.substr(0, begin) + std::string(word) + one.substr(end + 1));
     }
   }
+  if (!open.empty()) done.clear();
   return done;
 }
 

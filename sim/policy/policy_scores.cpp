@@ -16,10 +16,11 @@ Pool pool_of(const PolicySpec& spec) {
 
 // Scores come from a file. The k best tokens of a head stay, or of the heads of a layer or of the model together as
 // many as k a head. Without a file all are alike.
-class GivenScores final : public StatelessPolicy {
+class GivenScores final : public PromptScorer {
  public:
   GivenScores(const PolicySpec& spec, const PolicyContext& context)
-      : pool_(pool_of(spec)),
+      : PromptScorer(spec),
+        pool_(pool_of(spec)),
         budget_(spec.budget),
         context_(context),
         file_(spec.token_scores),
@@ -39,22 +40,13 @@ class GivenScores final : public StatelessPolicy {
     std::copy_n(shared.begin() + static_cast<std::ptrdiff_t>(own), heads, slots.begin());
   }
 
-  void evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) override {
-    slots_by_age(request.positions, order_);
-    scores_.clear();
-    for (const SlotId slot : order_) scores_.push_back(score_of(head, request.positions[slot.value]));
-    drop_.clear();
-    drop_lowest(scores_, 0, scores_.size(), request.excess, drop_);
-    for (const SlotId index : drop_) victims.push_back(order_[index.value]);
-    by_slot_.resize(scores_.size());
-    for (std::size_t i = 0; i < scores_.size(); ++i) by_slot_[order_[i].value] = scores_[i];
-  }
-
-  [[nodiscard]] double score_gap(HeadId, SlotId a, SlotId b) const override {
-    return relative_gap(by_slot_[a.value], by_slot_[b.value]);
-  }
-
  private:
+  void score(HeadId head, const EvictRequest& request, std::span<const SlotId> order,
+             std::vector<float>& scores) override {
+    scores.clear();
+    for (const SlotId slot : order) scores.push_back(score_of(head, request.positions[slot.value]));
+  }
+
   // Heads are numbered through the model.
   [[nodiscard]] std::span<const float> of_head(std::size_t head) const {
     return all_.subspan(head * context_.prompt, context_.prompt);
@@ -81,8 +73,6 @@ class GivenScores final : public StatelessPolicy {
   PolicyContext context_;
   std::shared_ptr<const TokenScores> file_;
   std::span<const float> all_;  // [layers, heads, tokens], of the file
-  std::vector<SlotId> order_, drop_;
-  std::vector<float> scores_, by_slot_;
 };
 
 PolicyTraits traits(const PolicySpec& spec) {

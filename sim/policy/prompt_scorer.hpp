@@ -13,7 +13,7 @@ namespace kvroof {
 class PromptScorer : public StatelessPolicy {
  public:
   explicit PromptScorer(const PolicySpec& spec) : chunk_(spec.count("chunk", 0)), budget_(spec.budget) {}
-  void capacities(TokenPos newest, std::uint32_t budget, std::span<std::uint32_t> slots) final;
+  void capacities(TokenPos newest, std::uint32_t budget, std::span<std::uint32_t> slots) override;
   void evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) final;
   [[nodiscard]] double score_gap(HeadId head, SlotId a, SlotId b) const final;
   // For policies that decide by this one's scores: one for each of these tokens, all of the request, oldest first.
