@@ -108,8 +108,8 @@ TEST_CASE("Without an earlier token that is pivotal later there is no persistenc
 }
 
 TEST_CASE("Where a window hides the prompt there are no heavy hitters, and fewer where it shows few of its tokens") {
-  Rows rows;
-  for (std::size_t i = 0; i < 20; ++i) rows.push_back(on(i + 1, {0, 1}));  // of 20 prompt tokens two are heavy
+  Rows rows = {on(1, {0})};
+  for (std::size_t i = 1; i < 20; ++i) rows.push_back(on(i + 1, {0, 1}));  // of 20 prompt tokens two are heavy
   for (std::size_t i = 20; i < 28; ++i) {
     std::vector<float> weights(i + 1, 0.0F);
     weights[i] = 1;

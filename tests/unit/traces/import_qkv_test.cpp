@@ -184,8 +184,9 @@ TEST_CASE("Windows are repeated over the layers, and a soft-cap is that of all o
   options.softcap = 30;
   options.windows = {3, 0};
   import_qkv(in, options, folder.path() / "run.kvt");
+  const TraceReader trace = TraceReader::open(folder.path() / "run.kvt");
   std::vector<std::uint32_t> windows;
-  for (const TraceLayer& layer : TraceReader::open(folder.path() / "run.kvt").manifest().layers) {
+  for (const TraceLayer& layer : trace.manifest().layers) {
     windows.push_back(layer.window);
     CHECK(layer.softcap == 30);
   }
