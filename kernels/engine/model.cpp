@@ -14,6 +14,7 @@
 #include "sim/core/files.hpp"
 #include "sim/core/suggest.hpp"
 #include "sim/core/text.hpp"
+#include "sim/model/config_file.hpp"
 
 namespace fs = std::filesystem;
 
@@ -141,9 +142,7 @@ ModelConfig load_model_config(const fs::path& folder) {
   }
   const fs::path path = folder / "config.json";
   if (!fs::exists(path, ignored)) throw usage_error(fmt::format("{}: no config.json in this folder", folder.string()));
-  ModelConfig config =
-      parse_config_json(read_text_file(path, kMostConfigBytes).or_throw(path.string()))
-          .or_throw(path.string(), ExitCode::kUsage);
+  ModelConfig config = read_config_json(path);
   if (!config.options.cannot_run.empty()) {
     throw usage_error(fmt::format("{}: {}", path.string(), config.options.cannot_run));
   }

@@ -9,7 +9,7 @@
 #include "sim/core/files.hpp"
 #include "sim/core/names.hpp"
 #include "sim/core/suggest.hpp"
-#include "sim/model/config_json.hpp"
+#include "sim/model/config_file.hpp"
 #include "sim/model/gguf.hpp"
 #include "sim/model/model_shape.hpp"
 #include "sim/model/shape_json.hpp"
@@ -81,9 +81,10 @@ ModelShape shape_of_gguf(const fs::path& path) {
 
 ModelShape shape_of_file(const fs::path& path) {
   if (path.extension() == ".gguf") return shape_of_gguf(path);
-  const std::string text = description_text(path);
-  if (path.extension() != ".json") return shape_from_yaml(text).or_throw(path.string(), ExitCode::kUsage);
-  const ModelConfig config = parse_config_json(text).or_throw(path.string(), ExitCode::kUsage);
+  if (path.extension() != ".json") {
+    return shape_from_yaml(description_text(path)).or_throw(path.string(), ExitCode::kUsage);
+  }
+  const ModelConfig config = read_config_json(path);
   ModelShape shape = config.shape;
   if (shape.name.empty()) shape.name = fs::absolute(path).parent_path().filename().string();
   if (config.options.text_part) shape.name += " (text part)";  // its weights are not those of the whole
@@ -124,13 +125,13 @@ StoredFormat stored_format_of(const fs::path& folder_or_file) {
   const fs::path file = description_of(folder_or_file);
   if (file.extension() == ".gguf") return load_gguf(file).stored;
   if (file.extension() != ".json") return {};
-  return parse_config_json(description_text(file)).or_throw(file.string(), ExitCode::kUsage).options.stored;
+  return read_config_json(file).options.stored;
 }
 
 std::string cannot_run_of(const fs::path& folder_or_file) {
   const fs::path file = description_of(folder_or_file);
   if (file.extension() != ".json") return {};
-  return parse_config_json(description_text(file)).or_throw(file.string(), ExitCode::kUsage).options.cannot_run;
+  return read_config_json(file).options.cannot_run;
 }
 
 std::vector<std::string> catalog_model_names(const fs::path& catalog) { return yaml_names(catalog / "models"); }

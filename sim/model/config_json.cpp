@@ -7,9 +7,10 @@
 #include "sim/core/suggest.hpp"
 #include "sim/model/config_fields.hpp"
 #include "sim/model/config_quantised.hpp"
-#include "sim/model/left_modules.hpp"
 #include "sim/model/config_text_part.hpp"
 #include "sim/model/families.hpp"
+#include "sim/model/left_modules.hpp"
+#include "sim/model/python_json.hpp"
 
 namespace kvroof {
 namespace {
@@ -129,7 +130,7 @@ Result<ModelConfig> parse_language_model(std::string_view text) {
     ModelOptions& options = config.value().options;
     options.fp8 = stored.fp8;
     options.stored = stored.stored;
-    const LeftModules left(stored.left);
+    const LeftModules left(stored.left, stored.taken);
     if (config.value().shape.experts == 0) {
       options.stored.plain_share = left.share_of(config.value().shape);
     } else if (left.all_attention(config.value().shape.layers)) {
@@ -145,30 +146,6 @@ Result<ModelConfig> parse_language_model(std::string_view text) {
 }
 
 }  // namespace
-
-// Python writes what is no finite number without quotes, and JSON has no word for it (Nemotron-H's time_step_limit). As
-// a text it is refused where a number is read.
-static std::string with_words_quoted(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  bool quoted = false;
-  for (std::size_t i = 0; i < text.size();) {
-    const auto is_word = [&](std::string_view word) { return text.substr(i).starts_with(word); };
-    std::string_view word;
-    for (const std::string_view w : {"-Infinity", "Infinity", "NaN"}) {
-      if (!quoted && word.empty() && is_word(w)) word = w;
-    }
-    if (!word.empty()) {
-      out += fmt::format("\"{}\"", word);
-      i += word.size();
-      continue;
-    }
-    if (quoted && text[i] == '\\' && i + 1 < text.size()) out += text[i++];
-    else if (text[i] == '"') quoted = !quoted;
-    out += text[i++];
-  }
-  return out;
-}
 
 Result<ModelConfig> parse_config_json(std::string_view as_written) {
   const std::string text = with_words_quoted(as_written);

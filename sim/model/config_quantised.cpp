@@ -79,7 +79,11 @@ void read_compressed(ConfigFields& fields, Quantisation& q) {
     if (name != names.front() && (of_group.stored != q.stored || of_group.fp8 != q.fp8)) {
       return fields.refuse(groups, "groups that store weights alike, in blocks of one size, are supported");
     }
-    q = of_group;
+    of_group.taken = std::move(q.taken);
+    q = std::move(of_group);
+    for (std::string& target : fields.texts(fmt::format("{}.{}.targets", groups, name))) {
+      q.taken.push_back(std::move(target));
+    }
   }
 }
 
@@ -103,13 +107,20 @@ void read_fp8(ConfigFields& fields, Quantisation& q) {
   read_narrow_experts(fields, q);
 }
 
+// NVIDIA's Model Optimizer, by the names of its algorithms.
 void read_modelopt(ConfigFields& fields, Quantisation& q) {
   const std::string name = key(fields.has(key("quant_algo")) ? "quant_algo" : "quantization.quant_algo");
   if (!fields.has(name)) return fields.refuse(kConfig, "its quant_algo is missing");
-  fields.only(name, {"FP8", "NVFP4", "W4A16_AWQ", "W4A8_AWQ"}, "but of ModelOpt are known");
   const std::string algorithm = fields.text(name, "");
-  if (algorithm == "FP8") return read_fp8(fields, q);
-  keep(q, algorithm == "NVFP4" ? "nvfp4" : "int4");
+  if (algorithm == "FP8" || algorithm == "FP8_PER_CHANNEL_PER_TOKEN") return read_fp8(fields, q);
+  if (algorithm == "FP8_PB_WO" || algorithm == "fp8_pb_wo") return keep(q, "fp8");  // blocks of 128 x 128
+  if (algorithm == "MXFP8") return keep(q, "fp8", 8 + 8.0 / 32);
+  if (algorithm.starts_with("NVFP4") || algorithm == "W4A16_NVFP4") return keep(q, "nvfp4");
+  if (algorithm == "W4A16_AWQ" || algorithm == "W4A8_AWQ") return keep(q, "int4");
+  if (algorithm == "W8A16") return keep(q, "int8-wo");
+  if (algorithm == "INT8_SQ" || algorithm == "W8A8_SQ_PER_CHANNEL") return keep(q, "int8");
+  fields.refuse(name, "of ModelOpt are known FP8, FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO, MXFP8, NVFP4, W4A16_AWQ, "
+                      "W4A8_AWQ, W8A16 and INT8_SQ");
 }
 
 // AWQ, GPTQ and AutoRound. AWQ's and asymmetric GPTQ's zero points have as many bits as a weight. The head is among
@@ -151,7 +162,7 @@ constexpr std::array<Method, 12> kMethods = {{{"auto-round", read_grouped},
 
 std::vector<std::string> modules_left(ConfigFields& fields) {
   std::vector<std::string> left;
-  for (const char* list : {"ignore", "modules_to_not_convert", "exclude_modules"}) {
+  for (const char* list : {"ignore", "modules_to_not_convert", "exclude_modules", "quantization.exclude_modules"}) {
     if (!fields.is_list(key(list))) continue;
     for (std::string& module : fields.texts(key(list))) left.push_back(std::move(module));
   }

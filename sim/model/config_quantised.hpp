@@ -14,7 +14,8 @@ struct Quantisation {
   StoredFormat stored;
   Fp8Storage fp8;          // where the engine unpacks it
   std::string cannot_run;  // why it does not, or empty
-  std::vector<std::string> left;  // modules that its file leaves as they were: names and patterns
+  std::vector<std::string> left;   // modules that its file leaves as they were: names and patterns
+  std::vector<std::string> taken;  // those that it packs, and nothing but them; empty: all that are not left
 };
 
 // The engine unpacks matrices in FP8 as DeepSeek and Qwen ("fp8"), llm-compressor ("compressed-tensors"), Meta

@@ -71,35 +71,53 @@ std::optional<std::uint32_t> layer_of(std::string_view name) {
 
 }  // namespace
 
-LeftModules::LeftModules(const std::vector<std::string>& names) {
-  for (const std::string& name : names) add(name);
+LeftModules::LeftModules(const std::vector<std::string>& names, const std::vector<std::string>& taken) {
+  for (const std::string& name : names) left_.add(name);
+  const auto is_class = [](const std::string& name) { return !name.empty() && name[0] >= 'A' && name[0] <= 'Z'; };
+  if (std::ranges::any_of(taken, is_class)) return;  // all its modules are packed
+  for (const std::string& name : taken) taken_.add(name);
 }
 
-void LeftModules::add(std::string_view given) {
+void LeftModules::Named::add(std::string_view given) {
   std::string pattern(given.starts_with("re:") ? given.substr(3) : given);
   std::erase_if(pattern, [](char c) { return c == '\\' || c == '^' || c == '$'; });
   if (pattern.ends_with("*_proj")) pattern.resize(pattern.size() - 5);
   while (pattern.ends_with('*') || pattern.ends_with('.')) pattern.pop_back();
-  for (const std::string_view other : {"vision", "visual", "audio", "mtp", "multi_modal", "expert"}) {
+  for (const std::string_view other : {"vision", "visual", "audio", "mtp", "multi_modal"}) {
     if (pattern.find(other) != std::string::npos) return;
+  }
+  if (pattern.find("expert") != std::string::npos) {
+    experts = true;
+    return;
   }
   for (const std::string& name : alternatives(pattern)) {
     Marks marks{marks_of(name, kAttention), marks_of(name, kMlp)};
     const auto layer = layer_of(name);
     if (layer && name.ends_with(fmt::format(".{}", *layer))) marks = {kWhole, kWhole};
-    Marks& left = layer ? layers_[*layer] : everywhere_;
-    left.attention |= marks.attention;
-    left.mlp |= marks.mlp;
+    if (!marks.attention && !marks.mlp) continue;
+    Marks& named = layer ? layers[*layer] : everywhere;
+    named.attention |= marks.attention;
+    named.mlp |= marks.mlp;
   }
 }
 
-LeftModules::Marks LeftModules::of_layer(std::uint32_t layer) const {
-  Marks marks = everywhere_;
-  if (const auto found = layers_.find(layer); found != layers_.end()) {
+LeftModules::Marks LeftModules::Named::of_layer(std::uint32_t layer) const {
+  Marks marks = everywhere;
+  if (const auto found = layers.find(layer); found != layers.end()) {
     marks.attention |= found->second.attention;
     marks.mlp |= found->second.mlp;
   }
   return marks;
+}
+
+LeftModules::Marks LeftModules::of_layer(std::uint32_t layer) const {
+  Marks left = left_.of_layer(layer);
+  if (taken_.any()) {
+    const Marks taken = taken_.of_layer(layer);
+    left.attention |= static_cast<std::uint8_t>(~taken.attention);
+    left.mlp |= static_cast<std::uint8_t>(~taken.mlp);
+  }
+  return left;
 }
 
 bool LeftModules::all_attention(std::uint32_t layers) const {

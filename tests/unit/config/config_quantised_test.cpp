@@ -4,9 +4,12 @@
 #include <string>
 #include <utility>
 
+#include "sim/core/files.hpp"
+#include "sim/model/config_file.hpp"
 #include "sim/model/config_json.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/configs.hpp"
+#include "tests/support/run_program.hpp"
 
 using namespace kvroof;
 using namespace kvroof::test;
@@ -133,6 +136,36 @@ TEST_CASE("of a dense model it is known which share of the parameters its file l
         Approx((126 * meta_attention + 2 * meta_mlp) / (126 * (meta_attention + meta_mlp))).margin(1e-4));
 }
 
+TEST_CASE("what none of llm-compressor's targets names is left, unless they name a class of modules") {
+  // Of a layer as above.
+  const auto share = [](const std::string& targets, const std::string& more = "") {
+    const std::string shape = R"("hidden_size":64,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":16,)"
+                              R"("intermediate_size":256,"num_hidden_layers":4,)";
+    return parsed(R"({"model_type":"llama","vocab_size":128,"max_position_embeddings":512,"rms_norm_eps":1e-6,)"
+                  R"("tie_word_embeddings":false,)" + shape +
+                  R"("quantization_config":{"quant_method":"compressed-tensors","config_groups":{"a":{"targets":[)" +
+                  targets + R"(],"weights":{"type":"float","num_bits":8}}})" + more + "}}").options.stored.plain_share;
+  };
+  const double attention = 2 * 64 * 64 + 2 * 64 * 32, mlp = 3 * 64 * 256, layer = attention + mlp;
+  CHECK(share(R"("Linear")") == 0);
+  CHECK(share(R"("Linear","re:.*mlp.*")") == 0);
+  CHECK(share(R"("re:.*something_else$")") == 0);
+  CHECK(share(R"("re:.*mlp.*")") == Approx(attention / layer).margin(0.005));
+  CHECK(share(R"("re:.*(gate|up)_proj$")") == Approx((attention + mlp / 3) / layer).margin(0.005));
+  CHECK(share(R"("re:.*mlp.*")", R"(,"ignore":["model.layers.3"])") ==
+        Approx((attention + mlp / 4) / layer).margin(0.005));
+  // Of a mixture the experts alone are packed where they alone are named.
+  const auto bits = [](const std::string& targets) {
+    return parsed(decoder("mixtral", R"("num_local_experts":8,"num_key_value_heads":2,"quantization_config":{)"
+                                     R"("quant_method":"compressed-tensors","config_groups":{"a":{"targets":[)" +
+                                         targets + R"(],"weights":{"type":"int","num_bits":8}}}})"))
+        .options.stored.layer_bits;
+  };
+  CHECK(bits(R"("re:.*experts.*")") == 16);
+  CHECK(bits(R"("re:.*experts.*","re:.*self_attn.*")") == 8);
+  CHECK(bits(R"("Linear")") == 8);
+}
+
 TEST_CASE("a cache in fp8 that a file states is known by either word for it, others are not") {
   const auto cache = [](const std::string& more) {
     return parsed(fp8_llama(R"("quant_method":"modelopt","quant_algo":"FP8")" + more)).options.stored.cache;
@@ -144,6 +177,34 @@ TEST_CASE("a cache in fp8 that a file states is known by either word for it, oth
   CHECK(cache(R"(,"kv_cache_scheme":{"num_bits":8,"type":"float","dynamic":false})") == "fp8");
   CHECK(cache(R"(,"kv_cache_scheme":{"num_bits":8,"type":"int"})").empty());
   CHECK(cache(R"(,"kv_cache_scheme":null)").empty());
+}
+
+TEST_CASE("what Model Optimizer wrote beside a config.json is read with it, unless that says how itself") {
+  TemporaryFolder folder;
+  const std::filesystem::path config = folder.path() / "config.json", beside = folder.path() / "hf_quant_config.json";
+  const auto stored = [&](const std::string& text) {
+    write_text_file(config, text);
+    return read_config_json(config).options.stored;
+  };
+  write_text_file(beside,
+                  R"({"producer":{"name":"modelopt"},"quantization":{"quant_algo":"NVFP4","group_size":16,)"
+                  R"("kv_cache_quant_algo":"FP8","exclude_modules":["*self_attn*","lm_head"]}})");
+  // Python's word for a number that is none does not hide the other file.
+  const StoredFormat nvfp4 = stored(decoder("llama", R"("time_step_limit":[0.0,Infinity])"));
+  CHECK(nvfp4.name == "nvfp4");
+  CHECK(nvfp4.cache == "fp8");
+  CHECK(nvfp4.plain_share > 0);
+  CHECK(stored(fp8_llama(R"("quant_method":"fp8")")).name == "fp8");
+  CHECK(stored(fp8_llama(R"("quant_method":"fp8")")).cache.empty());
+  for (const char* wrong : {"[]", "{", R"({"quantization":"FP8"})"}) {
+    write_text_file(beside, wrong);
+    CHECK_THROWS_WITH(stored(decoder("llama")), Catch::Contains("hf_quant_config.json: expected a JSON object"));
+    CHECK(stored(fp8_llama(R"("quant_method":"fp8")")).name == "fp8");
+  }
+  write_text_file(beside, R"({"quantization":{"quant_algo":"MIXED_PRECISION"}})");
+  CHECK_THROWS_WITH(stored(decoder("llama")), Catch::Contains("config.json with hf_quant_config.json: quant"));
+  std::filesystem::remove(beside);
+  CHECK(stored(decoder("llama")).name.empty());
 }
 
 TEST_CASE("quantised checkpoints of which nothing is known are refused, with what is") {
