@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "analysis/analysis.hpp"
+#include "sim/core/number_text.hpp"
 
 namespace kvroof {
 namespace {

@@ -11,14 +11,6 @@ namespace {
 
 constexpr std::size_t kMeasures = 6;  // of a point
 
-PolicySpec bound_of(const Budget& budget, const char* name) {
-  PolicySpec bound;
-  bound.name = name;
-  bound.budget = budget;
-  bound.has_budget = true;
-  return bound;
-}
-
 // Budgets at which the points meet random and oracle, as in `kvroof replay`: a policy without a budget is replayed
 // beforehand for what it reads. Nothing where that is everything.
 std::vector<std::optional<Budget>> budgets_met(const ReplayedTrace& replayed) {
@@ -44,8 +36,8 @@ std::vector<PolicySpec> with_bounds(const std::vector<PolicySpec>& points,
                                     std::span<const std::optional<Budget>> budgets) {
   std::vector<PolicySpec> all = points;
   for (const std::optional<Budget>& budget : budgets) {
-    for (const char* name : {"random", "oracle"}) {
-      if (budget && index_of(bound_of(*budget, name), all) == all.size()) all.push_back(bound_of(*budget, name));
+    for (const std::string_view name : kBoundNames) {
+      if (budget && index_of(bound_spec(name, *budget), all) == all.size()) all.push_back(bound_spec(name, *budget));
     }
   }
   return all;
@@ -90,7 +82,7 @@ void replay_points(const ReplayedTrace& replayed, AnalysisResult& result) {
     for (std::size_t p = 0; p < asked.size(); ++p) {
       const HeadMeans own = means_of(all[p]);
       const auto recall_of = [&](const char* bound) {
-        return budgets[p] ? means_of(all[index_of(bound_of(*budgets[p], bound), points)]).recall : 1.0;
+        return budgets[p] ? means_of(all[index_of(bound_spec(bound, *budgets[p]), points)]).recall : 1.0;
       };
       const double best = recall_of("oracle");
       const double worst = recall_of("random");

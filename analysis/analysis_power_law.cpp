@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "analysis/analysis.hpp"
+#include "sim/core/number_text.hpp"
 
 namespace kvroof {
 namespace {

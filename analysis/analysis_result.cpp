@@ -94,15 +94,6 @@ std::string percent_text(double share) {
 
 std::string percent_text(double share, int digits) { return fmt::format("{:.{}f} %", 100 * share, digits); }
 
-std::string number_text(double x) {
-  if (std::isnan(x)) return "–";
-  if (x == 0) return "0";
-  const double rounded = std::stod(fmt::format("{:.2e}", x));  // 9.996 has one digit less than it seems
-  const double magnitude = std::floor(std::log10(std::abs(rounded)));
-  if (magnitude < -4) return fmt::format("{:.2e}", x);
-  return fmt::format("{:.{}f}", x, std::clamp(2 - static_cast<int>(magnitude), 0, 6));
-}
-
 std::vector<double> log_grid(double most, unsigned per_octave) {
   std::vector<double> grid;
   for (unsigned i = 0;; ++i) {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "analysis/analysis.hpp"
+#include "sim/core/number_text.hpp"
 
 namespace kvroof {
 namespace {

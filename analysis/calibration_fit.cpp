@@ -222,8 +222,7 @@ KernelFit fit_steps(Device& device, std::span<const StepSample> steps, double fi
   }
   weights /= static_cast<double>(std::max<std::size_t>(equations.size(), 1));
   KindFit fit_of(device, KernelKind::kProduct, source);
-  const auto c = equations.size() < kEnough ? std::nullopt : solve(equations, 0b101);
-  if (!c) {
+  if (equations.size() < kEnough) {
     return fit_of.refused(fmt::format("{} timed decode steps, at least {} are needed", equations.size(), kEnough));
   }
   if (most < kEnoughGrowth * least) {
@@ -231,6 +230,8 @@ KernelFit fit_steps(Device& device, std::span<const StepSample> steps, double fi
                                       "what it costs: decode more tokens under full attention", most / least,
                                       kEnoughGrowth));
   }
+  const auto c = solve(equations, 0b101);
+  if (!c) return fit_of.refused("the steps' times cannot be told apart by what they read");
   const double bandwidth = device.bandwidth().value;
   const double reading = (*c)[0] - fixed_seconds;  // of the weights
   const double linear = weights / (reading * bandwidth), attention = 1 / ((*c)[2] * bandwidth);

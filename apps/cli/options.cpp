@@ -173,8 +173,9 @@ void store_file(const std::string& path, const po::options_description& options,
   const Strings names = option_names(options);
   std::vector<std::pair<std::string, Strings>> texts;
   for (const auto& entry : root) {
-    const auto key = entry.first.as<std::string>();
     const int line = entry.first.Mark().line + 1;
+    if (!entry.first.IsScalar()) throw usage_error(fmt::format("{}:{}: expected the name of an option", path, line));
+    const auto key = entry.first.as<std::string>();
     if (std::find(names.begin(), names.end(), key) == names.end()) {
       throw usage_error(fmt::format("{}:{}: unknown key '{}'{}", path, line, key, did_you_mean(key, names)));
     }

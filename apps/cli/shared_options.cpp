@@ -103,6 +103,11 @@ std::size_t named_policies(const Arguments& arguments) {
   return names.size();
 }
 
+static bool takes_file(const PolicySpec& spec) {
+  return std::ranges::find(policy_info(spec.name).params, std::string_view("file"), &ParamInfo::name) !=
+         policy_info(spec.name).params.end();
+}
+
 std::vector<PolicySpec> policy_points(const Arguments& arguments, const std::optional<Budget>& fallback) {
   std::vector<PolicySpec> policies = parse_policies(arguments.get<std::string>("policy"));
   std::vector<Budget> budgets;
@@ -132,8 +137,9 @@ std::vector<PolicySpec> policy_points(const Arguments& arguments, const std::opt
       auto& read = scores[file];
       if (read == nullptr) read = read_token_scores(file).or_throw(what, ExitCode::kUsage);
       point.token_scores = read;
-    } else if (point.name == "scores") {
-      throw usage_error("policy scores: file= is missing: expected a safetensors file with a tensor `scores`");
+    } else if (takes_file(point)) {
+      throw usage_error(fmt::format("policy {}: file= is missing: expected a safetensors file with a tensor `scores`",
+                                    point.name));
     }
     const auto same = [&](const PolicySpec& other) { return other.text() == point.text(); };
     if (std::none_of(points.begin(), points.end(), same)) points.push_back(std::move(point));

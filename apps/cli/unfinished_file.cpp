@@ -1,5 +1,6 @@
 #include "apps/cli/unfinished_file.hpp"
 
+#include <atomic>
 #include <csignal>
 #include <string>
 
@@ -40,6 +41,7 @@ void remove_and_end(int signal) {
 
 void watch_for(AtSignals& what, const std::filesystem::path& path) {
   what.path = path.string();
+  std::atomic_signal_fence(std::memory_order_release);  // a handler sees the path whole once it sees `there`
   what.there = 1;
   for (const int signal : kEnding) {
     struct sigaction before {};

@@ -14,13 +14,14 @@
 #include "apps/prediction/estimate_text.hpp"
 #include "apps/prediction/speculation.hpp"
 #include "kvroof_version.hpp"
+#include "sim/core/number_text.hpp"
 
 namespace kvroof {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string or_dash(double x) { return x > 0 ? short_number(x) : "–"; }
+std::string or_dash(double x) { return x > 0 ? number_text(x) : "–"; }
 
 std::string usd_text(const Contender& c) {
   const auto price = c.price();
@@ -100,14 +101,14 @@ std::string first_text(const Ranking& r) {
     // On one device errors are shared: how far the intervals reach says nothing about which policy is faster there.
     second = std::find_if(ranked.begin() + 1, ranked.end(), [&](const Contender& c) { return by.of(c) > 0; });
     if (second == ranked.end()) return text + ".";
-    return text + fmt::format(", {} times {} there.", short_number(by.of(best) / by.of(*second)),
+    return text + fmt::format(", {} times {} there.", number_text(by.of(best) / by.of(*second)),
                               r.several() ? r.title(*second) : request.title(second->workload->policy()));
   }
   const auto share = [](const Contender& c, double Estimate::* end) {
     return c.rate.*end / c.tokens_per_s();
   };
   const bool overlap = by.of(best) * share(best, &Estimate::low80) < by.of(*second) * share(*second, &Estimate::high80);
-  return text + fmt::format(", {} times {}{}.", short_number(by.of(best) / by.of(*second)), named(*second),
+  return text + fmt::format(", {} times {}{}.", number_text(by.of(best) / by.of(*second)), named(*second),
                             overlap ? "; their 80 % intervals overlap" : "");
 }
 
@@ -119,7 +120,7 @@ std::string prompts_text(const Ranking& r) {
   if (prompts <= steps) return {};
   return fmt::format(" All of this is of decode steps: {} {} times as long as the steps of their answers, which "
                      "--under-load counts in.", best.batch == 1 ? "the prompt takes" : "the prompts take",
-                     short_number(prompts / steps));
+                     number_text(prompts / steps));
 }
 
 std::string answer_text(const Ranking& r) {

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "apps/prediction/estimate_text.hpp"
+#include "sim/core/number_text.hpp"
 
 namespace kvroof {
 namespace {
@@ -39,7 +40,7 @@ std::string grid_text(const std::vector<std::string>& grid, const Axis& y) {
   for (int row = 0; row < kRows; ++row) {
     const bool labelled = row == 0 || row == kRows / 2 || row == kRows - 1;
     const double share = 1 - static_cast<double>(row) / (kRows - 1);
-    text += fmt::format("{:>{}} |{}\n", labelled ? short_number(y.at(share)) : "", kLabel,
+    text += fmt::format("{:>{}} |{}\n", labelled ? number_text(y.at(share)) : "", kLabel,
                         grid[static_cast<std::size_t>(row)]);
   }
   return text;
@@ -70,11 +71,11 @@ std::string scatter_text(const std::vector<ScatterSeries>& all, const std::strin
     }
   }
   for (std::string& row : grid) row.erase(row.find_last_not_of(' ') + 1);
-  const std::string middle = short_number(x.at(0.5));
+  const std::string middle = number_text(x.at(0.5));
   std::string text = fmt::format("{:>{}}\n", y_title, std::max(kLabel, y_title.size())) + grid_text(grid, y);
   text += fmt::format("{:>{}} +{:-<{}}\n", "", kLabel, "", kColumns);
-  text += fmt::format("{:>{}}  {:<{}}{:<{}}{:>{}}\n", "", kLabel, short_number(x.low), kColumns / 2, middle,
-                      kColumns / 2 - 8, short_number(x.high), 8);
+  text += fmt::format("{:>{}}  {:<{}}{:<{}}{:>{}}\n", "", kLabel, number_text(x.low), kColumns / 2, middle,
+                      kColumns / 2 - 8, number_text(x.high), 8);
   text += fmt::format("{:>{}}  {:^{}}\n", "", kLabel, x_title, kColumns);
   for (std::size_t i = 0; i < drawn.size(); ++i) {
     text += fmt::format("{:>{}} {} {}\n", "", kLabel - 2, kMarks[i], drawn[i]->name);

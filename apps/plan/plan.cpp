@@ -20,6 +20,7 @@
 #include "apps/prediction/workload.hpp"
 #include "kvroof_version.hpp"
 #include "sim/core/bytes_text.hpp"
+#include "sim/core/number_text.hpp"
 
 namespace kvroof {
 namespace {
@@ -35,7 +36,7 @@ Table times_table(const Plan& plan) {
                    {"95 % interval", "95"},
                    {"widest part", "part", false}};
   const auto add = [&](const char* what, const Estimate& e, double scale) {
-    table.rows.push_back({what, short_number(e.value * scale), interval_text(e, scale), interval95_text(e, scale),
+    table.rows.push_back({what, number_text(e.value * scale), interval_text(e, scale), interval95_text(e, scale),
                           std::string(name_of(e.dominated_by))});
   };
   const Prediction& p = plan.prediction;
@@ -87,8 +88,8 @@ Table search_table(const Question& q) {
                           plan.longest_prompt > 0 ? std::to_string(plan.longest_prompt) : "–",
                           met ? with_interval(plan.told().token, 1e3) : "–",
                           plan.holds_one() && plan.has_told() ? with_interval(plan.told().first_token, 1e3) : "–",
-                          met ? short_number(plan.told().tokens_per_s.value) : "–",
-                          met ? short_number(plan.tokens_per_s_a_device()) : "–", plan.limited_by});
+                          met ? number_text(plan.told().tokens_per_s.value) : "–",
+                          met ? number_text(plan.tokens_per_s_a_device()) : "–", plan.limited_by});
     if (layouts) table.rows.back().push_back(layout_options(plan.deployment));
     if (drafts) table.rows.back().push_back(drafts_or_none(plan.deployment));
   }
@@ -104,7 +105,7 @@ Table ledger_table(const Plan& plan) {
       {"share", "share"}};
   const auto add = [&](const char* name, Bytes bytes) {
     const double share = gib(bytes) / gib(plan.ledger.capacity);
-    table.rows.push_back({name, short_number(gib(bytes)), fmt::format("{:.1f} %", 100 * share)});
+    table.rows.push_back({name, number_text(gib(bytes)), fmt::format("{:.1f} %", 100 * share)});
   };
   for (const LedgerLine& line : lines_of(plan.ledger)) add(line.name, line.bytes);
   add("sum", plan.ledger.total());

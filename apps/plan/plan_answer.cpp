@@ -8,6 +8,7 @@
 #include "apps/prediction/cached_prompt.hpp"
 #include "apps/prediction/estimate_text.hpp"
 #include "sim/core/counted.hpp"
+#include "sim/core/number_text.hpp"
 
 namespace kvroof {
 namespace {
@@ -38,7 +39,7 @@ std::string load_text(const Question& q, const Load& load) {
     missed += fmt::format("{}{:.6g} ms for a first token", missed.empty() ? "" : " and ", *q.goals.ttft_ms);
   }
   return fmt::format("; under load, with others' prompts in between, {} tokens/s at {} ms a token{}",
-                     short_number(load.tokens_per_s.value), short_number(load.token.value * 1e3),
+                     number_text(load.tokens_per_s.value), number_text(load.token.value * 1e3),
                      missed.empty() ? "" : ", which misses " + missed + " (--under-load plans for that)");
 }
 
@@ -100,25 +101,25 @@ static std::string served_text(const Question& q, const Plan& plan) {
       unreserved <= plan.ledger.capacity.value) {
     return fmt::format("{}: not even one sequence fits beside the {} GiB of {} that the engine leaves alone; "
                        "--gpu-memory-utilization says how much it takes.",
-                       subject, short_number(gib(plan.ledger.reserve)), short_number(gib(plan.ledger.capacity)));
+                       subject, number_text(gib(plan.ledger.reserve)), number_text(gib(plan.ledger.capacity)));
   }
   if (plan.largest_in_memory == 0) {
     return fmt::format("{}: not even one sequence fits; it needs {} GiB more than the {} GiB that are usable.", subject,
-                       short_number(gib(plan.ledger.total()) - gib(plan.ledger.capacity)),
-                       short_number(gib(plan.ledger.capacity)));
+                       number_text(gib(plan.ledger.total()) - gib(plan.ledger.capacity)),
+                       number_text(gib(plan.ledger.capacity)));
   }
   const Prediction& p = plan.prediction;
   const Load t = plan.told();
   const char* when = plan.under_load && plan.load ? " under load" : "";
-  const std::string late = fmt::format("{} ms a token, {} ms for a prompt{}", short_number(t.token.value * 1e3),
-                                       short_number(t.first_token.value * 1e3), when);
+  const std::string late = fmt::format("{} ms a token, {} ms for a prompt{}", number_text(t.token.value * 1e3),
+                                       number_text(t.first_token.value * 1e3), when);
   if (plan.batch == 0) return fmt::format("{}: not even one sequence meets the goal: {}.", subject, late);
   if (p.fits && !plan.in_time) {
     return fmt::format("{}: {} fit{} but miss{} the goal: {}.", subject, sequences_text(plan.batch),
                        plan.batch == 1 ? "s" : "", plan.batch == 1 ? "es" : "", late);
   }
-  std::string speed = fmt::format("{} tokens/s at {} ms a token{} (80 %: {})", short_number(t.tokens_per_s.value),
-                                  short_number(t.token.value * 1e3), when, interval_text(t.token, 1e3));
+  std::string speed = fmt::format("{} tokens/s at {} ms a token{} (80 %: {})", number_text(t.tokens_per_s.value),
+                                  number_text(t.token.value * 1e3), when, interval_text(t.token, 1e3));
   if (!plan.under_load && plan.load) speed += load_text(q, *plan.load);
   if (q.longest_prompt && plan.met()) {
     return fmt::format("{}: the longest prompt that {} fit{} with, within the goals; {} {}; most of a step goes to {}.",
@@ -166,7 +167,7 @@ std::string answer_text(const Question& q, const Plan& plan) {
   std::string without = "without them none would be served";
   if (plan.batch_without_drafts > 0) {
     without = fmt::format("without them {} would make {} tokens/s", sequences_text(plan.batch_without_drafts),
-                          short_number(plan.tokens_per_s_without_drafts));
+                          number_text(plan.tokens_per_s_without_drafts));
   }
   return fmt::format("{} {}; {}.", text, gain_text(*plan.drafts, evicts, plan.under_load), without);
 }

@@ -6,6 +6,7 @@
 #include "apps/cli/table.hpp"
 #include "apps/prediction/estimate_text.hpp"
 #include "sim/core/bytes_text.hpp"
+#include "sim/core/number_text.hpp"
 
 namespace kvroof {
 namespace {
@@ -18,9 +19,9 @@ Json flops_json(const PolicyFlops& flops) {
 
 std::string bytes(std::uint64_t n) { return n == 0 ? "–" : bytes_text(n); }
 std::string prompt(const Accounting& a) {
-  return a.fused_prompt ? "fused" : fmt::format("+ {} Gflop", short_number(a.second_pass_flops / 1e9));
+  return a.fused_prompt ? "fused" : fmt::format("+ {} Gflop", number_text(a.second_pass_flops / 1e9));
 }
-std::string mega(double flops) { return flops == 0 ? "–" : short_number(flops / 1e6); }
+std::string mega(double flops) { return flops == 0 ? "–" : number_text(flops / 1e6); }
 
 }  // namespace
 

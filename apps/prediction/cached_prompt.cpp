@@ -3,16 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 #include "apps/cli/values.hpp"
 #include "sim/core/suggest.hpp"
 
 namespace kvroof {
-
-// It evicts by position, whole blocks at once, which stay as others do: vLLM does so behind sliding windows.
-constexpr std::string_view kWholeBlocks = "window";
 
 void describe_cached_prompt(boost::program_options::options_description_easy_init add) {
   add("cached-prompt", boost::program_options::value<std::string>()->default_value("0"),
@@ -29,7 +25,7 @@ std::uint32_t cached_tokens(double share, std::uint32_t prompt) {
 }
 
 bool finds_prefixes(const PolicySpec& policy, const ResidencySummary& sequence) {
-  return !sequence.evicts || policy.name == kWholeBlocks;
+  return !sequence.evicts || policy_info(policy.name).traits(policy).evicts_whole_blocks;
 }
 
 std::string lengths_text(const WorkloadRequest& request, std::uint32_t cached) {

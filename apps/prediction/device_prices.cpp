@@ -10,6 +10,7 @@
 #include "apps/cli/values.hpp"
 #include "apps/cli/wide_rows.hpp"
 #include "apps/prediction/estimate_text.hpp"
+#include "sim/core/number_text.hpp"
 #include "sim/core/suggest.hpp"
 
 namespace kvroof {
@@ -91,7 +92,7 @@ std::string prices_text(std::span<const Device* const> devices) {
 }
 
 std::string usd_range(double low, double high) {
-  return low == high ? short_number(low) : fmt::format("{} to {}", short_number(low), short_number(high));
+  return low == high ? number_text(low) : fmt::format("{} to {}", number_text(low), number_text(high));
 }
 
 std::string price_text(const Price& price) {

@@ -7,28 +7,22 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/cli/wide_rows.hpp"
+#include "sim/core/number_text.hpp"
 
 namespace kvroof {
 
-std::string short_number(double x) {
-  if (x == 0) return "0";
-  const double rounded = std::stod(fmt::format("{:.2e}", x));  // 9.996 has one digit less than it seems
-  const int digits = std::clamp(2 - static_cast<int>(std::floor(std::log10(std::abs(rounded)))), 0, 6);
-  return fmt::format("{:.{}f}", x, digits);
-}
-
 std::string with_interval(const Estimate& e, double scale) {
   const double half = std::max(e.high80 - e.value, e.value - e.low80);
-  if (half >= e.value) return fmt::format("{} ({})", short_number(e.value * scale), interval_text(e, scale));
-  return fmt::format("{} ±{:.0f}%", short_number(e.value * scale), 100 * half / e.value);
+  if (half >= e.value) return fmt::format("{} ({})", number_text(e.value * scale), interval_text(e, scale));
+  return fmt::format("{} ±{:.0f}%", number_text(e.value * scale), 100 * half / e.value);
 }
 
 std::string interval_text(const Estimate& e, double scale) {
-  return fmt::format("{} to {}", short_number(e.low80 * scale), short_number(e.high80 * scale));
+  return fmt::format("{} to {}", number_text(e.low80 * scale), number_text(e.high80 * scale));
 }
 
 std::string interval95_text(const Estimate& e, double scale) {
-  return fmt::format("{} to {}", short_number(e.low95 * scale), short_number(e.high95 * scale));
+  return fmt::format("{} to {}", number_text(e.low95 * scale), number_text(e.high95 * scale));
 }
 
 nlohmann::ordered_json interval_json(const Estimate& e, double scale) {

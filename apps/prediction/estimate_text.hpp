@@ -9,8 +9,6 @@
 
 namespace kvroof {
 
-// Three significant digits, without an exponent.
-std::string short_number(double x);
 // "12.3 ±18%": the larger half of the 80 % interval, or "12.3 (5.1 to 31.0)" where that is the value or more; the value
 // is multiplied by `scale`.
 std::string with_interval(const Estimate& e, double scale);

@@ -11,6 +11,7 @@
 #include "apps/cli/wide_rows.hpp"
 #include "apps/prediction/estimate_text.hpp"
 #include "apps/prediction/workload_weights.hpp"
+#include "sim/core/number_text.hpp"
 
 namespace kvroof {
 namespace {
@@ -169,9 +170,9 @@ std::string gain_text(const DraftGain& gain, bool evicts, bool under_load) {
   std::string text = fmt::format(
       "{} drafted a step, each accepted with {:g} %, make {} tokens a step: {}{} ms a token in place of {}, {:.2f} "
       "times as fast",
-      drafts_text(s), 100 * s.acceptance, short_number(s.tokens_a_step()),
-      under_load ? "of decode steps alone " : "", short_number(gain.token.value * 1e3),
-      short_number(gain.token_without.value * 1e3), gain.times);
+      drafts_text(s), 100 * s.acceptance, number_text(s.tokens_a_step()),
+      under_load ? "of decode steps alone " : "", number_text(gain.token.value * 1e3),
+      number_text(gain.token_without.value * 1e3), gain.times);
   if (evicts) text += fmt::format(" ({:.2f} times under full attention)", gain.times_under_full);
   return text + "; " + pays_text(gain);
 }

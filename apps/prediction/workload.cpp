@@ -20,7 +20,6 @@
 #include "sim/cost/engine_profile.hpp"
 #include "sim/model/gguf.hpp"
 #include "sim/policy/head_values.hpp"
-#include "sim/policy/window_scores.hpp"
 
 namespace fs = std::filesystem;
 

@@ -13,6 +13,7 @@
 #include "apps/cli/table.hpp"
 #include "kvroof_version.hpp"
 #include "sim/core/files.hpp"
+#include "sim/core/number_text.hpp"
 
 namespace fs = std::filesystem;
 

@@ -13,6 +13,7 @@
 #include "apps/prediction/estimate_text.hpp"
 #include "apps/prediction/policy_labels.hpp"
 #include "kvroof_version.hpp"
+#include "sim/core/number_text.hpp"
 #include "sim/core/suggest.hpp"
 
 namespace kvroof {
@@ -52,9 +53,9 @@ class BytesColumn {
   [[nodiscard]] std::string title() const { return shared() ? fmt::format("{} {}", title_, unit().name) : title_; }
   [[nodiscard]] std::string cell(std::uint64_t bytes) const {
     const auto value = static_cast<double>(bytes);
-    if (shared()) return short_number(value / unit().bytes);
+    if (shared()) return number_text(value / unit().bytes);
     const Unit own = unit_for(value);
-    return fmt::format("{} {}", short_number(value / own.bytes), own.name);
+    return fmt::format("{} {}", number_text(value / own.bytes), own.name);
   }
 
  private:
@@ -119,7 +120,7 @@ void add_cells(Cells& cells, const ReplayPoint& p, PolicyLabels& labels, bool de
   cells.add("output error", share(quality ? quality->output_error : std::nullopt));
   if (!devices) return;
   cells.add("step ms", p.prediction ? with_interval(p.prediction->step, 1e3) : "–");
-  cells.add("tok/s", p.prediction ? short_number(p.prediction->tokens_per_s.value) : "–");
+  cells.add("tok/s", p.prediction ? number_text(p.prediction->tokens_per_s.value) : "–");
   cells.add("largest batch", p.largest_batch ? std::to_string(*p.largest_batch) : "–");
   cells.add("limited by", p.limited_by, false);
 }

@@ -11,7 +11,6 @@
 #include "apps/prediction/workload_weights.hpp"
 #include "apps/replay/row_cache_check.hpp"
 #include "sim/core/suggest.hpp"
-#include "sim/policy/window_scores.hpp"
 
 namespace kvroof {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "analysis/plot.hpp"
 #include "apps/prediction/policy_labels.hpp"
+#include "sim/replay/bounds.hpp"
 
 namespace kvroof {
 namespace {
@@ -35,7 +36,7 @@ PlotLine line_of(const std::string& label, std::vector<Mark> marks, bool faint, 
   return line;
 }
 
-bool is_bound(const PolicySpec& spec) { return spec.name == "oracle" || spec.name == "random"; }
+bool is_bound(const PolicySpec& spec) { return std::ranges::count(kBoundNames, spec.name) > 0; }
 
 // What others are held against lies behind them.
 class Lines {

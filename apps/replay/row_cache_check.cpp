@@ -51,11 +51,11 @@ nlohmann::ordered_json row_cache_json(const RowCacheCheck& check, const std::vec
 
 bool uses_row_cache(const PolicySpec& spec) {
   const PolicyTraits t = policy_info(spec.name).traits(spec);
-  return !t.one_set_per_model && (t.adds_up_rows || (t.rows == RowNeed::kNone && !t.selects));
+  return t.scope != Scope::kModel && (t.adds_up_rows || (t.rows == RowNeed::kNone && !t.selects));
 }
 
 bool needs_exact_rows(const PolicySpec& spec) {
-  return !policy_info(spec.name).traits(spec).one_set_per_model && !uses_row_cache(spec);
+  return policy_info(spec.name).traits(spec).scope != Scope::kModel && !uses_row_cache(spec);
 }
 
 RowCacheComparison::RowCacheComparison(const TraceManifest& manifest, const std::vector<PolicySpec>& points) {

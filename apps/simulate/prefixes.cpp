@@ -16,6 +16,7 @@
 #include "kvroof_version.hpp"
 #include "sim/core/counted.hpp"
 #include "sim/core/files.hpp"
+#include "sim/core/number_text.hpp"
 #include "sim/core/thread_pool.hpp"
 #include "sim/core/units.hpp"
 #include "sim/model/model_shape.hpp"
@@ -140,7 +141,7 @@ Found find(const PrefixesRequest& r, const PrefixReplay& replay, const Arguments
 
 std::string tokens_text(std::uint64_t tokens) {
   if (tokens < 10'000'000) return std::to_string(tokens);
-  return fmt::format("{} M", short_number(static_cast<double>(tokens) / 1e6));
+  return fmt::format("{} M", number_text(static_cast<double>(tokens) / 1e6));
 }
 double share(std::uint64_t tokens, const PrefixReplay& replay) {
   return static_cast<double>(tokens) / static_cast<double>(replay.prompt_tokens());
@@ -151,7 +152,7 @@ std::string answer_text(const PrefixesRequest& r, const PrefixReplay& replay, co
                                  percent_text(share(found.most.tokens, replay), 1));
   if (found.most.tokens == 0) return text + ".";
   const std::string memory =
-      r.model ? fmt::format(" ({} GiB of {})", short_number(gib(r, found.knee)), r.cache) : "";
+      r.model ? fmt::format(" ({} GiB of {})", number_text(gib(r, found.knee)), r.cache) : "";
   return text + fmt::format("; {:.0f} % of that are found under {} with room for {} tokens{}.", 100 * kKnee,
                             r.orders.front()->name, tokens_text(found.knee), memory);
 }
@@ -183,7 +184,7 @@ std::string prefixes_table(const PrefixesRequest& r, const PrefixReplay& replay,
     const bool infinite = capacity == PrefixReplay::kInfinite;
     table.rows.push_back({infinite ? "infinite" : std::to_string(capacity)});
     if (r.model) {
-      table.rows.back().push_back(short_number(gib(r, infinite ? replay.distinct_tokens() : capacity)));
+      table.rows.back().push_back(number_text(gib(r, infinite ? replay.distinct_tokens() : capacity)));
     }
     for (std::size_t i = 0; i < r.orders.size(); ++i) {
       table.rows.back().push_back(percent_text(share(found.points[row * r.orders.size() + i].tokens, replay), 1));

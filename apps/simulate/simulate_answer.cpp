@@ -8,6 +8,7 @@
 
 #include "apps/prediction/estimate_text.hpp"
 #include "apps/prediction/speculation.hpp"
+#include "sim/core/number_text.hpp"
 
 namespace kvroof {
 namespace {
@@ -84,7 +85,7 @@ std::string whether_disaggregation_pays(const SimulateRequest& r, const Simulate
   const std::string who = fmt::format("; {}, {}", way, devices_text(*other));
   const std::string a_device = best.devices() == other->devices() ? "" : " for each device";
   if (r.highest_rate) {
-    return fmt::format("{}: {} requests/s, {:.2f} times as many{}", who, short_number(other->rate),
+    return fmt::format("{}: {} requests/s, {:.2f} times as many{}", who, number_text(other->rate),
                        served_by_device(r, *other) / served_by_device(r, best), a_device);
   }
   if (r.replicas == 0) {
@@ -121,10 +122,10 @@ std::string whether_drafts_pay(const SimulateRequest& r, const SimulatedRow& bes
   if (r.replicas == 0) return fmt::format("; {} {}", way, devices_text(*other));
   if (devices_text(*other) != devices_text(best)) way += fmt::format(", {}:", devices_text(*other));
   if (r.highest_rate) {
-    return fmt::format("; {} {} requests/s, {:.2f} times as many", way, short_number(other->rate),
+    return fmt::format("; {} {} requests/s, {:.2f} times as many", way, number_text(other->rate),
                        other->rate / best.rate);
   }
-  const auto token_ms = [](const SimulatedRow& row) { return short_number(row.latency.token.mean.value * 1e3); };
+  const auto token_ms = [](const SimulatedRow& row) { return number_text(row.latency.token.mean.value * 1e3); };
   return fmt::format("; {} a token takes {} ms in place of {}", way, token_ms(*other), token_ms(best));
 }
 
@@ -137,7 +138,7 @@ std::string replicas_text(const Estimate& e) {
 
 // "24.2 to 65.2".
 std::string rates_text(const Estimate& e) {
-  return std::isfinite(e.high80) ? interval_text(e, 1) : short_number(e.low80) + " or more";
+  return std::isfinite(e.high80) ? interval_text(e, 1) : number_text(e.low80) + " or more";
 }
 
 }  // namespace
@@ -164,7 +165,7 @@ std::string policy_text(const SimulateRequest& request, const SimulatedRow& row)
 }
 
 std::string rate_with_interval(const Estimate& e) {
-  return std::isfinite(e.high80) ? with_interval(e, 1) : fmt::format("{} ({})", short_number(e.value), rates_text(e));
+  return std::isfinite(e.high80) ? with_interval(e, 1) : fmt::format("{} ({})", number_text(e.value), rates_text(e));
 }
 
 std::string answer_text(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
@@ -175,7 +176,7 @@ std::string answer_text(const SimulateRequest& r, const std::vector<SimulatedRow
   const std::string pays = whether_disaggregation_pays(r, *best, rows) + whether_drafts_pay(r, *best, rows);
   if (r.highest_rate) {
     return fmt::format("{} serves up to {} requests/s (80 %: {}) with {} in time ({}){}{}.", who,
-                       short_number(best->rate), rates_text(*best->rate_interval), share, goals_text(r),
+                       number_text(best->rate), rates_text(*best->rate_interval), share, goals_text(r),
                        beside_full(*best, rows), pays);
   }
   if (r.replicas == 0) {
@@ -184,8 +185,8 @@ std::string answer_text(const SimulateRequest& r, const std::vector<SimulatedRow
   }
   std::string text = fmt::format(
       "{} answers {} requests/s, {} tokens/s; half of the first tokens come within {} ms, 99 % within {} ms", who,
-      short_number(best->requests_per_s.value), short_number(best->tokens_per_s.value),
-      short_number(best->latency.first_token.p50.value * 1e3), short_number(best->latency.first_token.p99.value * 1e3));
+      number_text(best->requests_per_s.value), number_text(best->tokens_per_s.value),
+      number_text(best->latency.first_token.p50.value * 1e3), number_text(best->latency.first_token.p99.value * 1e3));
   if (r.has_goals()) {
     text += fmt::format("; {:.1f} % of the requests are in time ({})", 100 * best->attained.value, goals_text(r));
   }

@@ -16,6 +16,7 @@
 #include "apps/simulate/simulate_prefix_output.hpp"
 #include "apps/simulate/simulate_transfers.hpp"
 #include "kvroof_version.hpp"
+#include "sim/core/number_text.hpp"
 
 namespace kvroof {
 namespace {
@@ -41,7 +42,7 @@ Table latency_table(const SimulateRequest& r, const std::vector<SimulatedRow>& r
     };
     const Estimate& rate = row.rate_interval ? *row.rate_interval : row.requests_per_s;
     cells.push_back(priced ? rate_with_interval(rate) : "–");
-    cells.push_back(priced ? short_number(row.tokens_per_s.value) : "–");
+    cells.push_back(priced ? number_text(row.tokens_per_s.value) : "–");
     latency(row.latency.first_token.p50, priced);
     latency(row.latency.first_token.p99, priced);
     latency(row.latency.token.p50, priced && has_gaps(row));
@@ -96,13 +97,13 @@ Table load_table(const SimulateRequest& r, const std::vector<SimulatedRow>& rows
   if (drafts) table.columns.push_back({"tokens a step", "tokens_a_step"});
   for (const SimulatedRow& row : rows) {
     if (!row.problem.empty()) continue;
-    table.rows.push_back({devices_text(row), policy_text(r, row), short_number(mean_running(row)),
+    table.rows.push_back({devices_text(row), policy_text(r, row), number_text(mean_running(row)),
                           std::to_string(row.outcome.totals.most_running),
                           fmt::format("{:.0f} %", 100 * mean_cache(row)),
                           fmt::format("{:.0f} %", 100 * most_cache(row)), std::to_string(preemptions(row)),
                           std::to_string(row.outcome.waiting_at_end), usd_text(row)});
     const bool steps = row.outcome.totals.answer_steps > 0;
-    if (drafts) table.rows.back().push_back(steps ? short_number(tokens_a_step(row)) : "–");
+    if (drafts) table.rows.back().push_back(steps ? number_text(tokens_a_step(row)) : "–");
   }
   return table;
 }
@@ -166,13 +167,13 @@ std::string edges(const SimulateRequest& r, const SimulatedRow& row) {
   if (row.rate < (1 - kHardly) * r.asked_rate) {
     return fmt::format("{} under {}: the {} requests came at {} a second, fewer than --rate {:g}, and servers kept up "
                        "with those; whether they do with --rate takes more requests{}",
-                       devices_text(row), policy_text(r, row), row.outcome.requests.size(), short_number(row.rate),
+                       devices_text(row), policy_text(r, row), row.outcome.requests.size(), number_text(row.rate),
                        r.asked_rate, count);
   }
   return fmt::format("{} under {}: servers keep up, though {} requests/s are not those of --rate {:g}: the {} requests "
                      "came at {} a second, and the last answer is waited for; more requests{} come nearer",
-                     devices_text(row), policy_text(r, row), short_number(served), r.asked_rate,
-                     row.outcome.requests.size(), short_number(row.rate), count);
+                     devices_text(row), policy_text(r, row), number_text(served), r.asked_rate,
+                     row.outcome.requests.size(), number_text(row.rate), count);
 }
 
 // Clients whose requests are all alike come back together, so that groups never fall out of step; empty: they do.

@@ -8,6 +8,7 @@
 #include "apps/cli/wide_rows.hpp"
 #include "apps/prediction/cached_prompt.hpp"
 #include "apps/prediction/estimate_text.hpp"
+#include "sim/core/number_text.hpp"
 #include "sim/core/suggest.hpp"
 
 namespace kvroof {
@@ -56,9 +57,9 @@ std::vector<Table::Column> prefix_columns(const SimulateRequest& request) {
 std::vector<std::string> prefix_cells(const SimulateRequest& request, const SimulatedRow& row) {
   const PrefixFigures f = prefix_figures(row);
   std::vector<std::string> cells = {fmt::format("{:.1f} %", 100 * f.found_share),
-                                    short_number(f.mean_idle_bytes / kGiB), std::to_string(f.evicted_blocks)};
+                                    number_text(f.mean_idle_bytes / kGiB), std::to_string(f.evicted_blocks)};
   if (!has_host(request)) return cells;
-  cells.push_back(short_number(f.mean_host_bytes / kGiB));
+  cells.push_back(number_text(f.mean_host_bytes / kGiB));
   cells.push_back(fmt::format("{:.1f} %", 100 * f.host_share));
   return cells;
 }

@@ -12,6 +12,7 @@
 #include "apps/simulate/requests_file.hpp"
 #include "apps/simulate/simulate_prefixes.hpp"
 #include "sim/core/files.hpp"
+#include "sim/core/number_text.hpp"
 #include "sim/serving/request_trace.hpp"
 
 namespace kvroof {
@@ -112,7 +113,7 @@ void read(const Arguments& arguments, SimulateRequest& request) {
   double prompts = 0, outputs = 0;
   for (const Request& r : request.requests) prompts += r.prompt, outputs += r.output;
   const auto count = static_cast<double>(request.requests.size());
-  const std::string over = own_rate > 0 ? fmt::format(" over {} s", short_number((count - 1) / own_rate)) : "";
+  const std::string over = own_rate > 0 ? fmt::format(" over {} s", number_text((count - 1) / own_rate)) : "";
   request.requests_text = fmt::format("{} request{} of {}{}, {:.0f} + {:.0f} tokens on average{}",
                                       request.requests.size(), request.requests.size() == 1 ? "" : "s", path, over,
                                       prompts / count, outputs / count,

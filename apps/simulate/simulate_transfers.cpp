@@ -10,6 +10,7 @@
 #include "apps/prediction/estimate_text.hpp"
 #include "apps/prediction/speculation.hpp"
 #include "apps/simulate/simulate_answer.hpp"
+#include "sim/core/number_text.hpp"
 #include "sim/core/suggest.hpp"
 
 namespace kvroof {
@@ -96,8 +97,8 @@ Table transfers_table(const SimulateRequest& request, const std::vector<Simulate
     if (!has_transfers(row)) continue;
     const TransferFigures f = figures_of(row);
     table.rows.push_back({devices_text(row), policy_text(request, row), percent_text(f.prefill_busy, 0),
-                          percent_text(f.decode_busy, 0), short_number(f.bytes * 1e-6), short_number(f.wait * 1e3),
-                          short_number(f.seconds * 1e3), percent_text(f.link_busy, 0)});
+                          percent_text(f.decode_busy, 0), number_text(f.bytes * 1e-6), number_text(f.wait * 1e3),
+                          number_text(f.seconds * 1e3), percent_text(f.link_busy, 0)});
   }
   return table;
 }

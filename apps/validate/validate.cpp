@@ -19,6 +19,7 @@
 #include "apps/validate/validate_trace.hpp"
 #include "sim/core/counted.hpp"
 #include "sim/core/files.hpp"
+#include "sim/core/number_text.hpp"
 
 namespace kvroof {
 namespace {
@@ -79,7 +80,7 @@ Table rows_table(const std::vector<ScoredRow>& rows) {
     }
     const Estimate& e = *r.predicted;
     const char* inside = !r.compared() ? "" : r.within80() ? "80 %" : r.within95() ? "95 %" : "neither";
-    table.rows.push_back({r.row->id, measured, short_number(e.value), interval_text(e, 1), interval95_text(e, 1),
+    table.rows.push_back({r.row->id, measured, number_text(e.value), interval_text(e, 1), interval95_text(e, 1),
                           r.row->unit,
                           r.compared() ? fmt::format("{:+.1f} %", 100 * r.error()) : "–", inside, r.group});
   }

@@ -212,7 +212,7 @@ std::vector<std::uint32_t> CudaBackend::choose_lowest(LayerId layer, const Devic
                                                       std::uint64_t declared) {
   std::vector<CacheSlots> slots;
   cache.append_slots(slots);
-  if (device_policy_->traits.one_set_per_layer) slots.resize(1);
+  if (device_policy_->traits.one_set_per_layer()) slots.resize(1);
   DeviceTables tables(stream_, score_tables_);
   const std::size_t slots_at = tables.add(std::span<const CacheSlots>(slots));
   tables.send();
@@ -255,7 +255,7 @@ void CudaBackend::review_prompt(LayerState& state, LayerId layer) {
       answer = {count, length, choose_lowest(layer, prompt_buffer_, a, chosen_bytes_)};
     }
     victims.clear();
-    const std::size_t asked = device_policy_->traits.one_set_per_layer ? 0 : head.value;
+    const std::size_t asked = device_policy_->traits.one_set_per_layer() ? 0 : head.value;
     const std::size_t first = asked * ((length + 31) / 32);
     for (std::uint32_t s = 0; s < positions.size(); ++s) {  // a token of a prompt lies in the slot of its position
       if (is_chosen(answer.chosen, first, positions[s].value)) victims.emplace_back(s);

@@ -26,7 +26,7 @@ void check_runnable(const PolicySpec& policy) {
         fmt::format("policy {} looks ahead and is a bound: `kvroof replay` knows it, run and record cannot follow it",
                     policy.name));
   }
-  if (traits.one_set_per_model) {
+  if (traits.scope == Scope::kModel) {
     throw usage_error(fmt::format(
         "policy {} decides for all layers at once, after the last: `kvroof replay` knows it, run and record evict "
         "layer by layer",

@@ -41,7 +41,7 @@ Parts CostModel::Components::pass_parts(const ResidencySummary& residency, const
   const KernelRates::Reading read = reading(work, kv_bytes);
   Parts parts = nothing();
   if (whole_model) {
-    const std::uint64_t computed = placed.engine.padded(pass.sequences, tokens.passed);
+    const std::uint64_t computed = placed.engine.padded(pass.sequences, tokens.passed, placed.deployment.stages);
     linear.add_step(parts, work, computed, read.linear);
     links.add(parts, computed);
   }

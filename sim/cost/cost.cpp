@@ -59,7 +59,7 @@ Estimate CostModel::layer(const ResidencySummary& residency, std::uint64_t batch
   const LinearWork work = of_->linear.work_of(traffic, pass.sequences, pass.fill);
   const Rate reading = of_->reading(work, of_->kv_read(residency, traffic)).linear;
   Parts head;
-  of_->linear.add_head(head, engine().padded(pass.sequences, 1), reading);
+  of_->linear.add_head(head, engine().padded(pass.sequences, 1, deployment().stages), reading);
   constexpr auto kLinear = static_cast<std::size_t>(CostTerm::kLinear);
   constexpr auto kHost = static_cast<std::size_t>(CostTerm::kHost);
   parts.seconds[kLinear] -= head.seconds[kLinear];

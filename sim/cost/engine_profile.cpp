@@ -24,10 +24,11 @@ const EngineProfile& EngineProfile::of(std::string_view version, std::string_vie
   return *found;
 }
 
-std::uint64_t EngineProfile::padded(std::uint64_t batch, std::uint64_t tokens) const {
+std::uint64_t EngineProfile::padded(std::uint64_t batch, std::uint64_t tokens, std::uint32_t stages) const {
+  if (!replays(batch, tokens, stages)) return batch * tokens;
   const std::uint64_t each = graphs_of_tokens ? 1 : tokens, passed = batch * tokens;
   const auto next = std::lower_bound(graph_sizes.begin(), graph_sizes.end(), passed / each);
-  return graphs && next != graph_sizes.end() ? *next * each : passed;
+  return next != graph_sizes.end() ? *next * each : passed;
 }
 
 }  // namespace kvroof

@@ -147,12 +147,14 @@ struct EngineProfile {
     return step_tokens > 0 ? step_tokens : std::min(prompt_chunk, most);
   }
 
-  // Whether a decode step of so many sequences, of so many tokens each, is replayed from a graph.
-  [[nodiscard]] bool replays(std::uint64_t batch, std::uint64_t tokens) const {
-    return graphs && (graph_sizes.empty() || batch * (graphs_of_tokens ? tokens : 1) <= graph_sizes.back());
+  // Whether anything is replayed from a graph where so many stages follow one another.
+  [[nodiscard]] bool has_graphs(std::uint32_t stages) const { return graphs && (stages == 1 || graphs_over_stages); }
+  // Whether a decode step of so many sequences, of so many tokens each, is.
+  [[nodiscard]] bool replays(std::uint64_t batch, std::uint64_t tokens, std::uint32_t stages) const {
+    return has_graphs(stages) && (graph_sizes.empty() || batch * (graphs_of_tokens ? tokens : 1) <= graph_sizes.back());
   }
   // Tokens that such a step computes: those of the smallest graph that holds the batch, or its own.
-  [[nodiscard]] std::uint64_t padded(std::uint64_t batch, std::uint64_t tokens) const;
+  [[nodiscard]] std::uint64_t padded(std::uint64_t batch, std::uint64_t tokens, std::uint32_t stages) const;
 };
 
 // A file of that form; strict: unknown keys and numbers that no engine has are refused with their line.

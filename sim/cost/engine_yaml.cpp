@@ -287,7 +287,6 @@ bool lists(const std::vector<std::string>& names, std::string_view name) {
 
 // Gives the profile the chain of its earlier versions on an architecture, "" for those that no entry names.
 std::string read_earlier(P& profile, const YAML::Node& list, std::string_view architecture) {
-  if (!list.IsSequence()) return fmt::format("{}: earlier must be a list", line_of(list));
   std::vector<P> versions = {profile};
   for (const auto& node : list) {
     P older;
@@ -325,9 +324,6 @@ std::set<Board> named_boards(const YAML::Node& root) {
 // Makes the profile what the engine is on one of those boards.
 std::string read_lists(P& there, const YAML::Node& root, const Board& board) {
   const auto& [architecture, memory] = board;
-  if (root["elsewhere"] && !root["elsewhere"].IsSequence()) {
-    return fmt::format("{}: elsewhere must be a list", line_of(root["elsewhere"]));
-  }
   for (const auto& node : root["elsewhere"]) {
     P other;
     const std::string problem = read_other(other, there, node);
@@ -352,7 +348,10 @@ Result<EngineProfile> engine_from_yaml(std::string_view text) {
     for (const auto& entry : root) {
       const auto key = entry.first.as<std::string>();
       const bool list = key == "earlier" || key == "elsewhere";
-      const std::string problem = list ? "" : read_entry(profile, key, entry.second);
+      const std::string problem = !list                         ? read_entry(profile, key, entry.second)
+                                  : entry.second.IsSequence() ? ""
+                                                              : fmt::format("{}: {} must be a list",
+                                                                            line_of(entry.second), key);
       if (!problem.empty()) return Failure{problem};
     }
     std::vector<P> elsewhere;

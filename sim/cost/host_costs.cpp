@@ -17,14 +17,14 @@ HostCosts::HostCosts(const Placement& placed) : placed_(placed) {
 }
 
 HostCosts::Launching HostCosts::of_step(std::uint64_t sequences, std::uint64_t tokens) const {
-  return {placed_.engine.replays(sequences, tokens), placed_.engine.launch_us};
+  return {placed_.engine.replays(sequences, tokens, placed_.deployment.stages), placed_.engine.launch_us};
 }
 
 // An engine whose graphs are of decode steps alone may take longer for a launch of a prompt, shaped anew each time.
 HostCosts::Launching HostCosts::of_prompts() const {
   const EngineProfile& engine = placed_.engine;
   return engine.prompt_launch_us > 0 ? Launching{false, engine.prompt_launch_us}
-                                     : Launching{engine.graphs, engine.launch_us};
+                                     : Launching{engine.has_graphs(placed_.deployment.stages), engine.launch_us};
 }
 
 double HostCosts::step_launches(std::uint64_t sequences, std::uint64_t tokens) const {
@@ -57,11 +57,10 @@ void HostCosts::add(Parts& parts, std::uint64_t sequences, std::uint64_t sampled
                     double beside) const {
   const EngineProfile& engine = placed_.engine;
   const Deployment& deployment = placed_.deployment;
-  const bool replayed = launching.replayed && (deployment.stages == 1 || engine.graphs_over_stages);
-  const double launches = seconds_of_kernels(replayed ? 0 : launching.launch_us);
+  const double launches = launching.replayed ? 0 : seconds_of_kernels(launching.launch_us);
   const double hidden = launches + engine.hidden_request_us * 1e-6 * static_cast<double>(sequences);
   const double idle = std::max(0.0, hidden - parts.total() - beside);
-  const double gaps = seconds_of_kernels(engine.gap_us + (replayed ? 0 : engine.launch_gap_us));
+  const double gaps = seconds_of_kernels(engine.gap_us + (launching.replayed ? 0 : engine.launch_gap_us));
   const double telling = deployment.devices_of_a_layer() > 1 ? engine.shared_step_us : 0;
   const double logit_ns = engine.logits_ns + (deployment.top_p ? engine.top_p_ns : 0);
   const double step = engine.step_us + telling + engine.request_us * static_cast<double>(sequences) +

@@ -67,7 +67,7 @@ std::span<const float> head_values(const PolicySpec& spec, const PolicyContext& 
 }
 
 bool names_heads(const PolicySpec& spec) {
-  return spec.name == "duo" || spec.token_scores != nullptr || spec.find("heads").value_or("none") != "none";
+  return policy_info(spec.name).traits(spec).tells_heads_apart || spec.find("heads").value_or("none") != "none";
 }
 
 }  // namespace kvroof

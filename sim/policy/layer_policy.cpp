@@ -4,7 +4,6 @@
 
 #include "sim/core/error.hpp"
 #include "sim/policy/layer_budgets.hpp"
-#include "sim/policy/window_scores.hpp"
 
 namespace kvroof {
 namespace {
@@ -171,7 +170,7 @@ void LayerPolicy::pack_prompt() {
 
 bool LayerPolicy::ends_heads() const {
   const PolicyTraits& t = traits_;
-  const bool apart = !t.one_set_per_layer && !t.scores_layer_first && !t.selects && !t.bound && !review_;
+  const bool apart = !t.one_set_per_layer() && !t.scores_layer_first && !t.selects && !t.bound && !review_;
   return apart && t.capacities == Capacities::kBudget && t.layer_shares.empty() && t.rows != RowNeed::kLast &&
          !t.tensors.any();
 }
@@ -201,7 +200,7 @@ void LayerPolicy::drop_hidden(HeadId head, TokenPos position, bool pack) {
 
 void LayerPolicy::bring_to_capacity(HeadId head, TokenPos position, bool pack) {
   Head& h = heads_[head.value];
-  if (!traits_.one_set_per_layer || head.value == 0) choose_victims(head, position);
+  if (!traits_.one_set_per_layer() || head.value == 0) choose_victims(head, position);
   h.counts.state_read += h.positions.size() * traits_.evict_read;
   review_victims(head);
   if (traits_.merges) merge_victims(head, position);

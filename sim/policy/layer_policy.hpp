@@ -113,7 +113,7 @@ class LayerPolicy {
   void set_review(Review review) { review_ = std::move(review); }
   // EvictionPolicy::score_gap of the decision under review.
   [[nodiscard]] double score_gap(HeadId head, SlotId a, SlotId b) const {
-    return policy_->score_gap(traits_.one_set_per_layer ? HeadId(0) : head, a, b);
+    return policy_->score_gap(traits_.one_set_per_layer() ? HeadId(0) : head, a, b);
   }
 
   // Step of a query position: 0 for the prompt, i for the i-th decoded token.

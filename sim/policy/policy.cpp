@@ -27,6 +27,13 @@ const PolicyInfo& policy_info(std::string_view name) {
   throw std::logic_error(fmt::format("broken invariant: policy `{}` is not in the table", name));
 }
 
+std::string refused_prompt(const PolicySpec& spec, std::uint32_t prompt) {
+  const LeastPrompt least = policy_info(spec.name).traits(spec).least_prompt;
+  if (prompt >= least.tokens || spec.budget.tokens(prompt, prompt) >= prompt) return {};
+  return fmt::format("policy {}: {}; expected at least {} tokens, found {}; give {} or a budget that keeps the whole "
+                     "prompt", spec.name, least.why, least.tokens, prompt, least.remedy);
+}
+
 std::string policy_advice(const PolicySpec& spec, std::uint32_t prompt) {
   const PolicyInfo& info = policy_info(spec.name);
   if (info.advice == nullptr) return {};

@@ -121,6 +121,9 @@ struct SlotMerge {
 enum class RowNeed : std::uint8_t { kNone, kLast, kAll };
 enum class StorageUnit : std::uint8_t { kKvHead, kQueryHead };
 enum class Schedule : std::uint8_t { kEveryStep, kPrefillOnly };
+// The heads that keep one set of tokens: evict is asked of the first of them alone. kModel: the policy is made of one
+// layer that has the heads of all; replay only.
+enum class Scope : std::uint8_t { kHead, kLayer, kModel };
 // Whether EvictionPolicy::capacities() has a say: layers may then hold more or less than the budget, or heads may.
 enum class Capacities : std::uint8_t { kBudget, kByLayer, kByHead };
 
@@ -134,6 +137,12 @@ struct TensorNeed {
   bool once = false;
 
   [[nodiscard]] bool any() const { return keys || values || queries > 0; }
+};
+
+// Prompts of fewer tokens that the budget does not keep whole are refused (refused_prompt()).
+struct LeastPrompt {
+  std::uint32_t tokens = 0;
+  std::string_view why, remedy;  // "… evicts from …"; "give …, or"
 };
 
 // What a policy needs and costs; fixed once its parameters are known.
@@ -151,9 +160,13 @@ struct PolicyTraits {
   bool needs_output_projection = false;     // PolicyContext::output_projection
   bool needs_token_kinds = false;           // PolicyContext::token_kinds
   StorageUnit unit = StorageUnit::kKvHead;  // kQueryHead (group=none) stores k and v once for each query head
-  bool one_set_per_layer = false;           // evict is asked of head 0 only and holds for all heads of the layer
-  // With it: all layers keep that set. The policy is made of one layer that has the heads of all; replay only.
-  bool one_set_per_model = false;
+  Scope scope = Scope::kHead;
+  // What a head keeps depends on which one it is, not on its attention alone: of a model it was not told of, nothing is
+  // known.
+  bool tells_heads_apart = false;
+  // Goes by position, whole blocks at once, so that a prefix cache finds those that stay (vLLM behind sliding windows).
+  bool evicts_whole_blocks = false;
+  LeastPrompt least_prompt = {};
   Schedule schedule = Schedule::kEveryStep;
   std::uint32_t evict_unit = 1;  // tokens that go together: pages of so many neighbours
   std::uint32_t interval = 1;   // kEveryStep: while decoding, evicts after every so many steps
@@ -193,6 +206,7 @@ struct PolicyTraits {
   // state_written.
   std::uint64_t query_head_sums = 0;
 
+  [[nodiscard]] bool one_set_per_layer() const { return scope != Scope::kHead; }
   // A bound that chooses anew at each row: what it does not read, it still holds.
   [[nodiscard]] bool keeps_all() const { return bound && selects; }
   // Whether one layer says nothing of what the others hold, even if all have the same attention.
@@ -267,6 +281,8 @@ struct PolicyInfo {
 std::span<const PolicyInfo> policy_table();
 // "point: sentence" when its policy has an advice for a prompt of so many tokens, else empty.
 std::string policy_advice(const PolicySpec& spec, std::uint32_t prompt);
+// Why the policy does not evict from a prompt of so many tokens; empty: it does.
+std::string refused_prompt(const PolicySpec& spec, std::uint32_t prompt);
 // The entry of a valid specification's policy.
 const PolicyInfo& policy_info(std::string_view name);
 

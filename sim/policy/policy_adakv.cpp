@@ -87,7 +87,8 @@ class AdaKv final : public WindowScoredPolicy {
     std::vector<std::vector<float>> weighted(slots.size());
     for (std::uint32_t h = 0; h < slots.size(); ++h) {
       const std::span<const float> values = scores(HeadId(h));
-      const double weight = options_.normalize ? sum(best(values, base)) / sum(values) : 1;
+      const double all = sum(values);  // 0 where the window pays nothing to the tokens before it
+      const double weight = options_.normalize && all > 0 ? sum(best(values, base)) / all : 1;
       for (const float value : values) weighted[h].push_back(static_cast<float>(static_cast<double>(value) * weight));
     }
     const auto floor = static_cast<float>(static_cast<std::uint32_t>(base * options_.floor));

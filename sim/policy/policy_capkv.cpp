@@ -26,7 +26,7 @@ double length_of(std::span<const double> row) {
 class CapKv final : public PromptScorer {
  public:
   CapKv(const PolicySpec& spec, const PolicyContext& context)
-      : PromptScorer(spec), tau_(tau_of(spec)), group_(context.group), queries_(spec, context, false) {}
+      : PromptScorer(spec, context), tau_(tau_of(spec)), group_(context.group), queries_(spec, context, false) {}
 
   [[nodiscard]] std::size_t protected_of(std::size_t n) const override { return queries_.first_of(n); }
 

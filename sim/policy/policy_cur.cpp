@@ -12,8 +12,10 @@ constexpr std::uint32_t kDefaultWindow = 16;
 // scores. The first tokens stay.
 class Cur final : public PromptScorer {
  public:
-  explicit Cur(const PolicySpec& spec)
-      : PromptScorer(spec), sinks_(spec.count("sinks", kDefaultSinks)), window_(spec.count("window", kDefaultWindow)) {}
+  Cur(const PolicySpec& spec, const PolicyContext& context)
+      : PromptScorer(spec, context),
+        sinks_(spec.count("sinks", kDefaultSinks)),
+        window_(spec.count("window", kDefaultWindow)) {}
 
  private:
   void score(HeadId, const EvictRequest& request, std::span<const SlotId> order, std::vector<float>& scores) override {
@@ -29,7 +31,8 @@ class Cur final : public PromptScorer {
     for (std::size_t i = 0; i < scores.size(); ++i) sum += of_keys_[i] * of_values_[i];
     for (std::size_t i = 0; i < scores.size(); ++i) {
       // A share is at most 1, so that the first tokens stand above all others.
-      scores[i] = i < sinks_ ? 2.0F : static_cast<float>(of_keys_[i] * of_values_[i] / sum);
+      const double share = sum > 0 ? of_keys_[i] * of_values_[i] / sum : 0;
+      scores[i] = i < sinks_ ? 2.0F : static_cast<float>(share);
     }
   }
 
@@ -79,8 +82,8 @@ constinit const PolicyInfo kCurPolicy = {
           (void)spec.count("window", kDefaultWindow);
           return prompt_scorer_traits(spec, {.keys = true, .values = true});
         },
-    .make = [](const PolicySpec& spec, const PolicyContext&) -> std::unique_ptr<EvictionPolicy> {
-      return std::make_unique<Cur>(spec);
+    .make = [](const PolicySpec& spec, const PolicyContext& context) -> std::unique_ptr<EvictionPolicy> {
+      return std::make_unique<Cur>(spec, context);
     },
 };
 

@@ -57,6 +57,7 @@ PolicyTraits traits(const PolicySpec& spec) {
   (void)Options(spec);
   PolicyTraits t;
   t.capacities = Capacities::kByHead;
+  t.tells_heads_apart = true;
   return t;
 }
 

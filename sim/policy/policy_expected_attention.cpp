@@ -6,7 +6,7 @@ namespace {
 class ExpectedAttentionPolicy final : public PromptScorer {
  public:
   ExpectedAttentionPolicy(const PolicySpec& spec, const PolicyContext& context)
-      : PromptScorer(spec), expected_(spec, context) {}
+      : PromptScorer(spec, context), expected_(spec, context) {}
 
   [[nodiscard]] std::size_t protected_of(std::size_t n) const override { return expected_.protected_of(n); }
 

@@ -11,7 +11,8 @@ namespace {
 // tokens meet the next `block` ones, the lowest of these go, and so on: the mean is that of the keys at hand.
 class Keydiff final : public PromptScorer {
  public:
-  explicit Keydiff(const PolicySpec& spec) : PromptScorer(spec), block_(spec.count("block", 0)) {}
+  Keydiff(const PolicySpec& spec, const PolicyContext& context)
+      : PromptScorer(spec, context), block_(spec.count("block", 0)) {}
 
  private:
   void score(HeadId, const EvictRequest& request, std::span<const SlotId> order, std::vector<float>& scores) override {
@@ -105,8 +106,8 @@ constinit const PolicyInfo kKeydiffPolicy = {
               "decoding",
     .params = kParams,
     .traits = traits,
-    .make = [](const PolicySpec& spec, const PolicyContext&) -> std::unique_ptr<EvictionPolicy> {
-      return std::make_unique<Keydiff>(spec);
+    .make = [](const PolicySpec& spec, const PolicyContext& context) -> std::unique_ptr<EvictionPolicy> {
+      return std::make_unique<Keydiff>(spec, context);
     },
 };
 

@@ -204,9 +204,8 @@ PolicyTraits traits(const PolicySpec& spec) {
   const bool draws = draw_of(spec) != Draw::kConstant;
   if (mode == NoiseMode::kPerQuery && draws) t.noise_flops_per_slot = kDrawFlops;
   if (mode == NoiseMode::kPerToken && draws) t.noise_flops_per_token = kDrawFlops;
-  t.one_set_per_layer = is_layer_score(spec);
-  t.one_set_per_model = score_of(spec) == "shared";
-  if (t.one_set_per_model && spec.find("layers").value_or("uniform") != "uniform") {
+  if (is_layer_score(spec)) t.scope = score_of(spec) == "shared" ? Scope::kModel : Scope::kLayer;
+  if (t.scope == Scope::kModel && spec.find("layers").value_or("uniform") != "uniform") {
     throw usage_error("policy keyformer: with score=shared all layers keep one set, so that layers= cannot tell them "
                       "apart; give one of them");
   }

@@ -40,8 +40,8 @@ constinit const PolicyInfo kKnormPolicy = {
     .params = kParams,
     .traits =
         [](const PolicySpec& spec) { return prompt_scorer_traits(spec, {.keys = true}); },
-    .make = [](const PolicySpec& spec, const PolicyContext&) -> std::unique_ptr<EvictionPolicy> {
-      return std::make_unique<Knorm>(spec);
+    .make = [](const PolicySpec& spec, const PolicyContext& context) -> std::unique_ptr<EvictionPolicy> {
+      return std::make_unique<Knorm>(spec, context);
     },
 };
 

@@ -17,8 +17,8 @@ constexpr std::uint32_t kDefaultLag = 128;
 // all others.
 class Lagkv final : public PromptScorer {
  public:
-  explicit Lagkv(const PolicySpec& spec)
-      : PromptScorer(spec),
+  Lagkv(const PolicySpec& spec, const PolicyContext& context)
+      : PromptScorer(spec, context),
         sinks_(spec.count("sinks", kDefaultSinks)),
         lag_(spec.count("lag", kDefaultLag, 1)),
         cross_(yes_or_no(spec, "cross", false)) {}
@@ -149,8 +149,8 @@ constinit const PolicyInfo kLagkvPolicy = {
           (void)yes_or_no(spec, "cross", false);
           return prompt_scorer_traits(spec, {.keys = true, .values = true});
         },
-    .make = [](const PolicySpec& spec, const PolicyContext&) -> std::unique_ptr<EvictionPolicy> {
-      return std::make_unique<Lagkv>(spec);
+    .make = [](const PolicySpec& spec, const PolicyContext& context) -> std::unique_ptr<EvictionPolicy> {
+      return std::make_unique<Lagkv>(spec, context);
     },
     .advice = advice,
 };

@@ -6,7 +6,7 @@ namespace {
 class Leverage final : public PromptScorer {
  public:
   Leverage(const PolicySpec& spec, const PolicyContext& context, SketchSource source)
-      : PromptScorer(spec), leverage_(spec, context, std::move(source)) {}
+      : PromptScorer(spec, context), leverage_(spec, context, std::move(source)) {}
 
  private:
   void score(HeadId, const EvictRequest& request, std::span<const SlotId> order, std::vector<float>& scores) override {

@@ -6,7 +6,7 @@ namespace {
 class NonCausal final : public PromptScorer {
  public:
   NonCausal(const PolicySpec& spec, const PolicyContext& context)
-      : PromptScorer(spec), attention_(spec), context_(context) {}
+      : PromptScorer(spec, context), attention_(spec), context_(context) {}
 
  private:
   void score(HeadId, const EvictRequest& request, std::span<const SlotId> order, std::vector<float>& scores) override {

@@ -78,7 +78,7 @@ class MainDirection {
 // their queries, each pointing where the queries do.
 class QFilters final : public PromptScorer {
  public:
-  QFilters(const PolicySpec& spec, const PolicyContext& context) : PromptScorer(spec), context_(context) {}
+  QFilters(const PolicySpec& spec, const PolicyContext& context) : PromptScorer(spec, context), context_(context) {}
 
  private:
   // The filter is made of the whole prompt's queries.

@@ -19,7 +19,7 @@ Pool pool_of(const PolicySpec& spec) {
 class GivenScores final : public PromptScorer {
  public:
   GivenScores(const PolicySpec& spec, const PolicyContext& context)
-      : PromptScorer(spec),
+      : PromptScorer(spec, context),
         pool_(pool_of(spec)),
         budget_(spec.budget),
         context_(context),
@@ -79,6 +79,7 @@ PolicyTraits traits(const PolicySpec& spec) {
   const Pool pool = pool_of(spec);
   PolicyTraits t = prompt_scorer_traits(spec, {});
   if (pool != Pool::kHead) t.capacities = Capacities::kByHead;
+  t.tells_heads_apart = true;
   return t;
 }
 

@@ -62,7 +62,7 @@ PolicyTraits traits(const PolicySpec& spec) {
   t.last_rows = 1;
   t.needs_weights = true;
   t.reads_logits = false;
-  t.one_set_per_layer = true;
+  t.scope = Scope::kLayer;
   read_layers(spec, t);
   read_schedule(spec, t);
   if (is_kvpress(spec)) {

@@ -24,6 +24,7 @@ constinit const PolicyInfo kWindowPolicy = {
     .traits =
         [](const PolicySpec& spec) {
           PolicyTraits t;
+          t.evicts_whole_blocks = true;
           read_schedule(spec, t);
           read_layers(spec, t);
           return t;

@@ -1,14 +1,18 @@
 #include "sim/policy/prompt_scorer.hpp"
 
 #include <algorithm>
+#include <cmath>
+
+#include "sim/core/error.hpp"
 
 namespace kvroof {
 
-// One token a chunk may be more than the budget.
+// One token a chunk may be more than the budget. The next row is a token of the window itself.
 void PromptScorer::capacities(TokenPos newest, std::uint32_t budget, std::span<std::uint32_t> slots) {
-  const std::size_t tokens = std::size_t{newest.value} + 1;
+  std::uint32_t tokens = newest.value + 1;
+  if (window_ > 0) tokens = std::min(tokens, std::max(window_, 2U) - 1);
   if (chunk_ == 0 || budget >= tokens) return;
-  share_ = kept_share(budget_, budget, static_cast<std::uint32_t>(tokens));
+  share_ = kept_share(budget_, budget, tokens);
   const std::size_t left = tokens / chunk_ * stay(chunk_) + (tokens % chunk_ > 0 ? stay(tokens % chunk_) : 0);
   std::ranges::fill(slots, static_cast<std::uint32_t>(left));
 }
@@ -21,11 +25,21 @@ void PromptScorer::evict(HeadId head, const EvictRequest& request, std::vector<S
     score(head, request, order_, scores_);
   }
   check(scores_.size() == order_.size(), "a score for each token");
+  check_scores(head);
   by_slot_.resize(scores_.size());
   for (std::size_t i = 0; i < scores_.size(); ++i) by_slot_[order_[i].value] = scores_[i];
   drop_.clear();
   choose(request, scores_, drop_);
   for (const SlotId index : drop_) victims.push_back(order_[index.value]);
+}
+
+// Nothing can be ordered by what is no number.
+void PromptScorer::check_scores(HeadId head) const {
+  const auto wrong = std::ranges::find_if(scores_, [](float x) { return std::isnan(x); });
+  if (wrong == scores_.end()) return;
+  throw Error(fmt::format("policy {}: the score of token {} of layer {}, head {} is no number: q, k or v are too large "
+                          "for 32-bit sums there; record or import them again, or take another policy",
+                          name_, wrong - scores_.begin(), layer_.value, head.value));
 }
 
 double PromptScorer::score_gap(HeadId, SlotId a, SlotId b) const {

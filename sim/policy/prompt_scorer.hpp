@@ -1,6 +1,7 @@
 // PromptScorer: the base of policies that score every token of a prompt once, by its k and v, and drop the lowest.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "sim/attention/sums.hpp"
@@ -9,10 +10,16 @@
 namespace kvroof {
 
 // Evicts once, after the prompt (where it has the parameter when, also while decoding), and keeps no state. Derived
-// classes say what the tokens are worth; the lowest scores go, of equals the oldest.
+// classes say what the tokens are worth; the lowest scores go, of equals the oldest. Throws Error where a score is no
+// number, as with k or v so large that sums of squares overflow.
 class PromptScorer : public StatelessPolicy {
  public:
-  explicit PromptScorer(const PolicySpec& spec) : chunk_(spec.count("chunk", 0)), budget_(spec.budget) {}
+  PromptScorer(const PolicySpec& spec, const PolicyContext& context)
+      : name_(spec.name),
+        layer_(context.layer),
+        chunk_(spec.count("chunk", 0)),
+        budget_(spec.budget),
+        window_(context.window) {}
   void capacities(TokenPos newest, std::uint32_t budget, std::span<std::uint32_t> slots) override;
   void evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) final;
   [[nodiscard]] double score_gap(HeadId head, SlotId a, SlotId b) const final;
@@ -39,9 +46,14 @@ class PromptScorer : public StatelessPolicy {
   // Of a chunk of so many tokens.
   [[nodiscard]] std::size_t stay(std::size_t length) const;
 
+  void check_scores(HeadId head) const;
+
+  std::string name_;
+  LayerId layer_;
   std::uint32_t chunk_;
   Budget budget_;
-  double share_ = 1;  // of the prompt, that stays
+  std::uint32_t window_;  // of the layer; 0: none
+  double share_ = 1;      // of the tokens that a window leaves, what stays
   std::vector<float> chunk_scores_;
   std::vector<SlotId> order_;
   std::vector<float> scores_, by_slot_;

@@ -62,7 +62,7 @@ Error no_policy_to_serve(const std::vector<PolicySpec>& policies) {
   const auto own = std::ranges::find_if(policies, &PolicySpec::has_budget);
   const std::string& name = policies.front().name;
   const std::string why = own != policies.end() ? own->text() + " has a budget of its own"
-                          : name == "full"      ? "full keeps every token"
+                          : policies.front().is_full() ? "full keeps every token"
                                                 : name + " takes no budget";
   return usage_error("--budget has no policy to serve: " + why).note("add --policy h2o, for example");
 }

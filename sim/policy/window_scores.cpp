@@ -29,19 +29,15 @@ WindowRule window_rule(const PolicySpec& spec, WindowRule fallback) {
   return rule;
 }
 
-std::string refused_prompt(const PolicySpec& spec, std::uint32_t prompt) {
-  if (spec.find("rule") != "kvpress" || spec.budget.tokens(prompt, prompt) >= prompt) return {};
-  const PolicyTraits traits = policy_info(spec.name).traits(spec);
-  if (traits.rows != RowNeed::kLast || prompt > traits.last_rows) return {};
-  return fmt::format("policy {}: rule=kvpress with window={} evicts from prompts that are longer than the window; "
-                     "expected more than {} tokens, found {}; give a smaller window, a budget that keeps the whole "
-                     "prompt, or rule=repository", spec.name, traits.last_rows, traits.last_rows, prompt);
-}
-
 PolicyTraits window_traits(const PolicySpec& spec, const WindowRule& rule) {
   PolicyTraits t;
   t.rows = RowNeed::kLast;
   t.last_rows = rule.window;
+  // kvpress stops where all tokens are of the window, so that none has a score.
+  if (is_kvpress_rule(spec)) {
+    t.least_prompt = {rule.window + 1, "rule=kvpress evicts from prompts that are longer than its window",
+                      "a smaller window, rule=repository"};
+  }
   t.needs_weights = true;
   t.unit = group_unit(spec);
   t.schedule = Schedule::kPrefillOnly;

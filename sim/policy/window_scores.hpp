@@ -31,9 +31,6 @@ WindowRule window_rule(const PolicySpec& spec, WindowRule fallback = {});
 // Traits of a policy that evicts once, after the prompt, by such scores; `group` says what is stored.
 PolicyTraits window_traits(const PolicySpec& spec, const WindowRule& rule);
 bool is_kvpress_rule(const PolicySpec& spec);
-// Why rule=kvpress does not evict from a prompt of so many tokens; empty: it does. kvpress stops where all tokens are
-// of the window, so that none has a score.
-std::string refused_prompt(const PolicySpec& spec, std::uint32_t prompt);
 
 inline constexpr ParamInfo kWindowParam = {"window", "tokens", "32",
                                            "the prompt's last rows, which score the others and whose tokens stay"};

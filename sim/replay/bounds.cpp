@@ -48,6 +48,14 @@ MeanRows mean_rows(const PointResult& point) {
 
 }  // namespace
 
+PolicySpec bound_spec(std::string_view name, const Budget& budget) {
+  PolicySpec bound;
+  bound.name = name;
+  bound.budget = budget;
+  bound.has_budget = true;
+  return bound;
+}
+
 std::optional<Budget> bound_budget(const PointResult& point) {
   // Under a sliding window full attention reads fewer rows than there are, and all that count.
   if (!point.quality || point.spec.is_full()) return std::nullopt;
@@ -63,13 +71,10 @@ std::vector<PolicySpec> missing_bounds(std::span<const PointResult> points) {
   for (const PointResult& point : points) {
     const std::optional<Budget> budget = bound_budget(point);
     if (!budget) continue;
-    for (const char* name : {"random", "oracle"}) {
+    for (const std::string_view name : kBoundNames) {
       const auto there = [&](const PolicySpec& spec) { return is_bound(spec, name, *budget); };
       if (std::ranges::any_of(points, there, &PointResult::spec) || std::ranges::any_of(missing, there)) continue;
-      PolicySpec& bound = missing.emplace_back();
-      bound.name = name;
-      bound.budget = *budget;
-      bound.has_budget = true;
+      missing.push_back(bound_spec(name, *budget));
     }
   }
   return missing;

@@ -1,13 +1,18 @@
 // Where a point's recall lies between the bounds of the same trace: random below, oracle above.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "sim/replay/replay.hpp"
 
 namespace kvroof {
+
+inline constexpr std::array kBoundNames = {"random", "oracle"};
+PolicySpec bound_spec(std::string_view name, const Budget& budget);
 
 // The budget at which a point meets the bounds: its own. Of a policy without one, as many tokens as a head reads in the
 // mean beside the query's own; nothing where that is all of them, or where nothing was decoded.

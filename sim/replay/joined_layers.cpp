@@ -8,7 +8,6 @@
 
 #include "sim/core/dtype.hpp"
 #include "sim/core/error.hpp"
-#include "sim/policy/window_scores.hpp"
 
 namespace kvroof {
 namespace {
@@ -44,13 +43,18 @@ class PartObserver : public ReplayObserver {
     value.point = numbers_[value.point];
     to_->quality(value);
   }
+  // Parts that are done count with those of this one.
   void progress(std::uint64_t done, std::uint64_t total) override {
-    if (to_ != nullptr) to_->progress(done, total);
+    total_ = total;
+    if (to_ != nullptr) to_->progress(before_ + done, before_ + total);
   }
+  void count_before(std::uint64_t total) { before_ = total; }
+  [[nodiscard]] std::uint64_t total() const { return total_; }
 
  private:
   ReplayObserver* to_;
   std::vector<std::uint32_t> numbers_;  // by point of the part
+  std::uint64_t before_ = 0, total_ = 0;
 };
 
 LayerSource layers_of(const TraceReader& trace) {
@@ -210,9 +214,10 @@ struct Part {
 };
 
 std::vector<PointResult> run_joined(const TraceReader& trace, const TraceManifest& manifest, const Part& part,
-                                    const ReplayOptions& options, const RunPoints& run) {
+                                    std::uint64_t done_before, const ReplayOptions& options, const RunPoints& run) {
   check_alike(trace, manifest, part.points.front());
   JoinedObserver observer(manifest, part.points, part.numbers, options);
+  observer.count_before(done_before);
   ReplayOptions of_part = options;
   of_part.observer = &observer;
   of_part.row_cache = nullptr;
@@ -232,7 +237,8 @@ std::vector<PointResult> replay_parts(const TraceReader& trace, std::span<const 
                                       const ReplayOptions& options, const RunPoints& run) {
   Part by_layer, by_model;
   for (std::uint32_t p = 0; p < points.size(); ++p) {
-    Part& part = policy_info(points[p].name).traits(points[p]).one_set_per_model ? by_model : by_layer;
+    const bool of_model = policy_info(points[p].name).traits(points[p]).scope == Scope::kModel;
+    Part& part = of_model ? by_model : by_layer;
     part.points.push_back(points[p]);
     part.numbers.push_back(p);
   }
@@ -247,13 +253,15 @@ std::vector<PointResult> replay_parts(const TraceReader& trace, std::span<const 
   const auto take = [&](const Part& part, std::vector<PointResult> results) {
     for (std::size_t p = 0; p < results.size(); ++p) all[part.numbers[p]] = std::move(results[p]);
   };
+  std::uint64_t done = 0;
   if (!by_layer.points.empty()) {
     PartObserver observer(options.observer, by_layer.numbers);
     ReplayOptions of_part = options;
     if (options.observer != nullptr) of_part.observer = &observer;
     take(by_layer, run(manifest, layers_of(trace), by_layer.points, of_part));
+    done = observer.total();
   }
-  take(by_model, run_joined(trace, manifest, by_model, options, run));
+  take(by_model, run_joined(trace, manifest, by_model, done, options, run));
   std::vector<PointResult> results;
   for (std::optional<PointResult>& result : all) results.push_back(std::move(*result));
   return results;

@@ -114,8 +114,20 @@ void RecordedEvictions::note_difference(StepId step, HeadId head, bool within_ro
   result_ += one;
 }
 
+void RecordedEvictions::pass_over(HeadId h, std::uint64_t step) {
+  Head& head = heads_[h.value];
+  while (head.next < head.entries.size() && head.entries[head.next].step < step) {
+    const Entry first = head.entries[head.next];
+    ++result_.decisions;
+    note_difference(StepId(first.step), h, false,
+                    fmt::format("the recording gives up token {}, the replay nothing more", first.position.value));
+    while (head.next < head.entries.size() && head.entries[head.next].step == first.step) ++head.next;
+  }
+}
+
 void RecordedEvictions::review(StepId step, HeadId head, std::span<const TokenPos> positions, const ScoreGap& gap,
                                std::vector<SlotId>& victims) {
+  pass_over(head, step.value);
   ++result_.decisions;
   Head& recorded = heads_[head.value];
   ours_.clear();
@@ -146,15 +158,7 @@ void RecordedEvictions::review(StepId step, HeadId head, std::span<const TokenPo
 }
 
 Reproduction RecordedEvictions::finish() {
-  for (std::uint32_t h = 0; h < heads_.size(); ++h) {
-    Head& head = heads_[h];
-    if (head.next == head.entries.size()) continue;
-    const Entry& entry = head.entries[head.next];
-    ++result_.decisions;
-    note_difference(StepId(entry.step), HeadId(h), false,
-                    fmt::format("the recording gives up token {}, the replay nothing more", entry.position.value));
-    head.next = head.entries.size();
-  }
+  for (std::uint32_t h = 0; h < heads_.size(); ++h) pass_over(HeadId(h), std::uint64_t{UINT32_MAX} + 1);
   return result_;
 }
 

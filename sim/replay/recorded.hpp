@@ -59,7 +59,7 @@ class RecordedEvictions {
 
   // The head, which holds positions[s] in slot s, is about to give up `victims` at the end of this step. Where the
   // recording names other tokens that the head holds, they take the victims' place: one difference does not make the
-  // next ones.
+  // next ones. Evictions of earlier steps that the replay did not ask for count as a difference a step.
   void review(StepId step, HeadId head, std::span<const TokenPos> positions, const ScoreGap& gap,
               std::vector<SlotId>& victims);
 
@@ -75,6 +75,8 @@ class RecordedEvictions {
     std::vector<Entry> entries;  // ascending positions within a step of a prompt that is not streamed
     std::size_t next = 0;
   };
+  // What the recording gave up before this step and the replay did not: a difference for each step.
+  void pass_over(HeadId head, std::uint64_t step);
   void note_difference(StepId step, HeadId head, bool within_rounding, const std::string& what);
 
   std::vector<Head> heads_;

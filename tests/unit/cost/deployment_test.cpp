@@ -267,13 +267,18 @@ TEST_CASE("a batch beyond the largest graph is launched kernel by kernel") {
 TEST_CASE("graphs hold so many sequences, or in vLLM so many tokens of steps that verify drafts") {
   EngineProfile engine = find_engine_profile("graphs", kCatalog);
   engine.graph_sizes = {8, 16};
-  CHECK(engine.padded(3, 4) == 8 * 4);
-  CHECK(engine.replays(16, 4));
+  CHECK(engine.padded(3, 4, 1) == 8 * 4);
+  CHECK(engine.replays(16, 4, 1));
   engine.graphs_of_tokens = true;
-  CHECK(engine.padded(3, 4) == 16);
-  CHECK(engine.replays(4, 4));
-  CHECK_FALSE(engine.replays(5, 4));
-  CHECK(engine.padded(5, 4) == 20);
+  CHECK(engine.padded(3, 4, 1) == 16);
+  CHECK(engine.replays(4, 4, 1));
+  CHECK_FALSE(engine.replays(5, 4, 1));
+  CHECK(engine.padded(5, 4, 1) == 20);
+  engine.graphs_over_stages = true;
+  CHECK(engine.padded(3, 4, 2) == 16);
+  engine.graphs_over_stages = false;
+  CHECK_FALSE(engine.replays(3, 4, 2));
+  CHECK(engine.padded(3, 4, 2) == 12);
   CHECK(find_engine_profile("vllm", kCatalog).graphs_of_tokens);
   CHECK_FALSE(find_engine_profile("vllm@0.7.0", kCatalog).graphs_of_tokens);
 }

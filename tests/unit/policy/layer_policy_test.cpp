@@ -225,7 +225,7 @@ TEST_CASE("a policy that streams the prompt evicts after each of its rows, and n
 
 TEST_CASE("one set for the layer is chosen in head 0 and holds for all heads") {
   PolicyTraits traits;
-  traits.one_set_per_layer = true;
+  traits.scope = Scope::kLayer;
   Driver driver =
       scripted({.victims = {{0, 2}, {1}}}, traits, {.query_heads = 4, .kv_heads = 2, .prompt = 4, .decode = 1}, "2");
   driver.prompt();
