@@ -71,8 +71,9 @@ std::optional<ReadSpeed> measure_read_speed(const RunFacts& facts, const Session
   const std::uint64_t bytes = result.decode_bytes[Cause::kWeights] + result.decode_bytes[Cause::kKvRead];
   const unsigned threads = facts.backend == "reference" ? 1 : facts.threads;
   // Nobody should wait longer for the limit than for the tokens.
-  const double host = measure_read_bandwidth(threads, std::min(0.2, result.decode_seconds));
-  return ReadSpeed{static_cast<double>(bytes) / result.decode_seconds, host, threads, bytes / result.decode_steps,
+  const auto host = measure_read_bandwidth(threads, std::min(0.2, result.decode_seconds));
+  if (!host) return std::nullopt;
+  return ReadSpeed{static_cast<double>(bytes) / result.decode_seconds, *host, threads, bytes / result.decode_steps,
                    last_level_cache_bytes()};
 }
 

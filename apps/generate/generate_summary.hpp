@@ -37,7 +37,7 @@ struct ReadSpeed {
 };
 
 // Measures the host, for as long as decoding took but at most about 0.3 s; nothing when no token was decoded, or not by
-// the host.
+// the host, or where the host has no memory left for it.
 std::optional<ReadSpeed> measure_read_speed(const RunFacts& facts, const SessionResult& result);
 
 // Adds how the run was made: policy, types, notes.

@@ -1,5 +1,7 @@
 #include "kernels/cpu/bandwidth.hpp"
 
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 #include <atomic>
 #include <charconv>
@@ -7,7 +9,9 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <new>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "kernels/cpu/fast_kernels.hpp"
@@ -114,14 +118,35 @@ void MemoryProbe::copy() {
   });
 }
 
-double measure_read_bandwidth(unsigned threads, double seconds) {
+bool MemoryProbe::can_flush() { return HWY_ARCH_X86 != 0; }
+
+void MemoryProbe::flush() {
+  constexpr std::uint64_t kLine = 64;  // of every x86
+  for_blocks(buffer_.size(), [&](std::uint64_t first, std::uint64_t count) {
+    for (std::uint64_t i = 0; i < count; i += kLine) hwy::FlushCacheline(buffer_.data() + first + i);
+  });
+}
+
+std::uint64_t bandwidth_buffer_bytes(unsigned threads) {
+  return MemoryProbe::can_flush() ? std::clamp<std::uint64_t>(8ULL * threads, 16, 256) * kMiB : uncached_bytes();
+}
+
+std::optional<double> measure_read_bandwidth(unsigned threads, double seconds) {
   const auto start = std::chrono::steady_clock::now();
-  const std::uint64_t window = window_bytes(threads);
-  MemoryProbe probe(threads, uncached_bytes());
-  Timing timing;
   const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
-  while (timing.runs() * window < uncached_bytes() || elapsed() < seconds) {
-    timing.run([&] { probe.read_next(window); });
+  const std::uint64_t bytes = bandwidth_buffer_bytes(threads);
+  const std::uint64_t window = std::min(bytes, window_bytes(threads));
+  Timing timing;
+  try {
+    MemoryProbe probe(threads, bytes);
+    while (timing.runs() * window < bytes || elapsed() < seconds) {
+      if (MemoryProbe::can_flush()) probe.flush();
+      timing.run([&] { probe.read_next(window); });
+    }
+  } catch (const std::bad_alloc&) {
+    return std::nullopt;
+  } catch (const std::system_error&) {  // of a thread that cannot be started
+    return std::nullopt;
   }
   return static_cast<double>(window) / timing.best();
 }

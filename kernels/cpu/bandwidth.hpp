@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "kernels/engine/weight.hpp"
@@ -54,6 +55,10 @@ class MemoryProbe {
   [[nodiscard]] std::uint64_t bytes_read() const { return buffer_.size() * repeats_; }
   // Reads the next `bytes` of a buffer of at least as many, from its start again when too few are left.
   std::uint64_t read_next(std::uint64_t bytes);
+  // Drops every line of the buffer from all caches, so that the next read of it comes from memory, however small it is.
+  // Only where can_flush().
+  void flush();
+  [[nodiscard]] static bool can_flush();
   // Copies the lower half to the upper with stores that bypass the caches.
   void copy();
   [[nodiscard]] std::uint64_t bytes_copied() const { return buffer_.size() / 2 / 64 * 64 * 2; }  // read and written
@@ -69,8 +74,12 @@ class MemoryProbe {
   std::uint64_t next_ = 0;
 };
 
-// Bytes per second at which so many threads read uncached memory: the best of the windows that fit in so many seconds,
-// and of one pass over uncached_bytes() at least.
-double measure_read_bandwidth(unsigned threads, double seconds);
+// Bytes of the buffer that measure_read_bandwidth() takes: where caches can be flushed no more than one run reads,
+// 16 MiB, or 8 MiB for each of more than two threads, up to 256 MiB; elsewhere what no cache holds.
+std::uint64_t bandwidth_buffer_bytes(unsigned threads);
+
+// Bytes per second at which so many threads read uncached memory: the best of the runs that fit in so many seconds, and
+// of one pass over its buffer at least. Nothing where there is no memory or thread to be had for it.
+std::optional<double> measure_read_bandwidth(unsigned threads, double seconds);
 
 }  // namespace kvroof

@@ -45,6 +45,15 @@ struct ThreadPool::State {
     }
   }
 
+  void stop() {
+    {
+      const std::lock_guard lock(mutex);
+      stopping = true;
+    }
+    wake.notify_all();
+    for (std::thread& worker : workers) worker.join();
+  }
+
   void run_worker() {
     std::uint64_t seen = 0;
     for (;;) {
@@ -66,19 +75,17 @@ struct ThreadPool::State {
 };
 
 ThreadPool::ThreadPool(unsigned threads) : state_(std::make_unique<State>()) {
-  for (unsigned i = 1; i < std::max(1U, threads); ++i) {
-    state_->workers.emplace_back([this] { state_->run_worker(); });
+  try {
+    for (unsigned i = 1; i < std::max(1U, threads); ++i) {
+      state_->workers.emplace_back([state = state_.get()] { state->run_worker(); });
+    }
+  } catch (...) {  // no thread is to be had any more: those that run must not outlive what they work on
+    state_->stop();
+    throw;
   }
 }
 
-ThreadPool::~ThreadPool() {
-  {
-    const std::lock_guard lock(state_->mutex);
-    state_->stopping = true;
-  }
-  state_->wake.notify_all();
-  for (std::thread& worker : state_->workers) worker.join();
-}
+ThreadPool::~ThreadPool() { state_->stop(); }
 
 unsigned ThreadPool::threads() const { return static_cast<unsigned>(state_->workers.size()) + 1; }
 

@@ -113,6 +113,22 @@ TEST_CASE("the JSON of one prompt has everything at the top, with speeds and the
         Approx(read["reached_bytes_per_s"].get<double>() / read["host_bytes_per_s"].get<double>()));
 }
 
+TEST_CASE("a run gives its result within the addresses that it needs itself: the host's memory is measured in few") {
+  const std::string words = "run " + kDemo + "--prompt 'SQLite is' --max-tokens 2 -q";
+  const auto limited = [](const std::string& run) {
+    return run_program(run, std::string("ulimit -v 900000; KVROOF_BACKEND=fast timeout 60 ") + KVROOF_PROGRAM);
+  };
+  // Sanitizers, and stacks of very many threads, take more without any measurement.
+  if (limited(words).code != 0) return;
+  const TemporaryFolder folder;
+  const Ran ran = limited(words + " --format json -o " + folder.file("result.json"));
+  INFO(ran.err);
+  CHECK(ran.code == 0);
+  const auto json = nlohmann::json::parse(slurp(folder.file("result.json")));
+  CHECK(json["decoded_tokens"] == 1);
+  CHECK(json["read_bandwidth"]["host_bytes_per_s"] > 0);
+}
+
 TEST_CASE("a share of the memory's bandwidth says where the bytes of a step fit in the last-level cache") {
   for (const int batch : {1, 12}) {
     const std::string words =

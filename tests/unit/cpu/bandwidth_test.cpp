@@ -1,8 +1,11 @@
 #include "kernels/cpu/bandwidth.hpp"
 
+#include <sys/resource.h>
+
 #include <set>
 
 #include "kernels/cpu/fast_kernels.hpp"
+#include "tests/support/in_child.hpp"
 #include "tests/unit/cpu/twin.hpp"
 
 using namespace kvroof;
@@ -44,10 +47,45 @@ TEST_CASE("stream_copy copies every byte and none behind") {
 
 TEST_CASE("a measured bandwidth is one that a machine can have") {
   // Slower than the slowest memory that runs this, or faster than any memory, means a wrong count of bytes or passes.
-  const double bandwidth = measure_read_bandwidth(default_threads(), 0.2);
-  CHECK(bandwidth > 0.2e9);
-  CHECK(bandwidth < 10e12);
+  const std::optional<double> bandwidth = measure_read_bandwidth(default_threads(), 0.2);
+  REQUIRE(bandwidth);
+  CHECK(*bandwidth > 0.2e9);
+  CHECK(*bandwidth < 10e12);
 }
+
+TEST_CASE("a buffer that was flushed from the caches is read more slowly than one that lies in them") {
+  if (!MemoryProbe::can_flush()) return;
+  constexpr std::uint64_t kBytes = 1 << 20;
+  MemoryProbe probe(1, kBytes);
+  Timing cached, flushed;
+  for (int i = 0; i < 20; ++i) {
+    cached.run([&] { probe.read_next(kBytes); });
+    probe.flush();
+    flushed.run([&] { CHECK(probe.read_next(kBytes) == kBytes / 8 * 0x0101010101010101U); });
+  }
+  CHECK(flushed.best() > cached.best());
+}
+
+TEST_CASE("a bandwidth is measured in no more memory than a run reads where caches can be flushed") {
+  for (const unsigned threads : {1U, 2U, 16U, 64U}) {
+    const std::uint64_t bytes = bandwidth_buffer_bytes(threads);
+    if (MemoryProbe::can_flush()) CHECK(bytes <= 256 << 20);
+    CHECK(bytes >= std::uint64_t{threads} * (4 << 20));
+  }
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_CASE("where there is neither memory nor a thread to be had no bandwidth is measured, and the program goes on") {
+  for (const unsigned threads : {1U, 4U}) {
+    const int code = kvroof::test::in_child([&] {
+      const rlimit none{1, 1};  // bytes of addresses: nothing more is mapped
+      setrlimit(RLIMIT_AS, &none);
+      _exit(measure_read_bandwidth(threads, 0.01) ? 1 : 0);
+    });
+    CHECK(code == 0);
+  }
+}
+#endif
 
 TEST_CASE("a buffer is read in windows, one after the other and from the start again, every word of each once") {
   constexpr std::uint64_t kBytes = 10 << 20;
