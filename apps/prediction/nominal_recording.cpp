@@ -6,10 +6,12 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <utility>
 
 #include "apps/cli/unfinished_file.hpp"
 #include "sim/core/text.hpp"
+#include "sim/policy/layer_budgets.hpp"
 
 namespace fs = std::filesystem;
 
@@ -72,18 +74,18 @@ double named_tokens(const PolicySpec& point) {
 }
 
 // What a budget may at most be of a cut prompt: the layer that is given most then gets no more than the prompt.
-double most_of_prompt(const PolicyTraits& traits) {
-  const std::vector<double>& shares = traits.layer_shares;
-  if (shares.size() < 2) return 0.5;
-  double sum = (shares.front() + shares.back()) / 2;  // of straight lines between the shares
-  for (std::size_t i = 1; i + 1 < shares.size(); ++i) sum += shares[i];
-  return std::min(0.5, sum / static_cast<double>(shares.size() - 1) / std::ranges::max(shares));
+double most_of_prompt(const PolicySpec& point, const PolicyTraits& traits, std::uint32_t layers) {
+  if (traits.layer_shares.empty() || layers == 0) return 0.5;
+  const std::vector<double> shares = layer_shares(point, layers);
+  const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+  return std::min(0.5, sum / layers / std::ranges::max(shares));
 }
 
 // A budget in tokens must still be less than the prompt where it was, and have room for what parameters name: half of
 // the cut prompt, its share of the prompt, or twice those tokens, for which the prompt is then cut less.
-void shrink(PolicySpec& point, const PolicyTraits& traits, std::uint32_t whole, NominalTrace& trace) {
-  const double budget = point.budget.value, most = most_of_prompt(traits);
+void shrink(PolicySpec& point, std::uint32_t layers, const PolicyTraits& traits, std::uint32_t whole,
+            NominalTrace& trace) {
+  const double budget = point.budget.value, most = most_of_prompt(point, traits, layers);
   if (point.budget.kind != Budget::Kind::kTokens || whole == trace.prompt || budget <= most * trace.prompt) return;
   const double cut = std::round(trace.prompt * std::max(most, budget / whole));
   const double least = std::min(budget, 2 * named_tokens(point));
@@ -111,7 +113,7 @@ NominalPart part_of(const WorkloadRequest& request, std::size_t number, std::uin
     budget.kind = Budget::Kind::kTokens;
   }
   const double whole = budget.value;
-  shrink(point, traits, request.prompt, trace);
+  shrink(point, request.model.layers, traits, request.prompt, trace);
   const bool in_tokens = budget.kind == Budget::Kind::kTokens;
   const double cut = in_tokens ? budget.value / whole : static_cast<double>(trace.prompt) / request.prompt;
   const bool answers_stay = by_depth && traits.schedule == Schedule::kPrefillOnly;

@@ -11,6 +11,9 @@ namespace kvroof {
 namespace {
 
 constexpr double kLargestShare = 1e6;
+constexpr std::string_view kPersistence = "persistence";
+
+bool is_persistence(std::string_view layers) { return layers.starts_with(kPersistence); }
 
 Error bad_layers(const PolicySpec& spec, std::string_view text, std::string_view expected) {
   return usage_error(fmt::format("policy {}: layers=`{}`: expected {}", spec.name, shown(text), expected));
@@ -30,7 +33,7 @@ std::vector<double> numbers_of(const PolicySpec& spec, std::string_view all, std
 // The list stretched over the layers.
 std::vector<double> stretched(std::span<const double> list, std::uint32_t layers) {
   std::vector<double> shares(layers, list.front());
-  for (std::uint32_t layer = 0; layer < layers && list.size() > 1; ++layer) {
+  for (std::uint32_t layer = 0; layers > 1 && layer < layers && list.size() > 1; ++layer) {
     const double at = static_cast<double>(layer) * static_cast<double>(list.size() - 1) / (layers - 1);
     const auto left = std::min(static_cast<std::size_t>(at), list.size() - 2);
     const double right_part = at - static_cast<double>(left);
@@ -64,12 +67,11 @@ std::vector<double> proportional(std::span<const double> shares, double total, d
 
 std::vector<double> layer_shares(const PolicySpec& spec) {
   constexpr double kSlope = 0.95;
-  constexpr std::string_view kPersistence = "persistence";
   const std::string_view text = spec.find("layers").value_or("uniform");
   if (text == "uniform") return {};
   if (text == "pyramid") return {1 + kSlope, 1 - kSlope};
   if (text == "funnel") return {1 - kSlope, 1 + kSlope};
-  if (!text.starts_with(kPersistence)) {
+  if (!is_persistence(text)) {
     return numbers_of(spec, text, text, kLargestShare,
                       "uniform, pyramid, funnel, shares above 0 as in 2/1/0.5, or persistence/ and ratios");
   }
@@ -80,6 +82,19 @@ std::vector<double> layer_shares(const PolicySpec& spec) {
   if (!rest.starts_with('/')) throw bad_layers(spec, text, kExpected);
   std::vector<double> shares = numbers_of(spec, text, rest.substr(1), 1, kExpected);
   for (double& share : shares) share = 1 / share;
+  return shares;
+}
+
+std::vector<double> layer_shares(const PolicySpec& spec, std::uint32_t layers) {
+  std::vector<double> shares = layer_shares(spec);
+  if (shares.empty()) return shares;
+  const bool ratios = is_persistence(spec.find("layers").value_or(""));
+  const auto invert = [&] {
+    for (double& share : shares) share = 1 / share;
+  };
+  if (ratios) invert();
+  shares = stretched(shares, layers);
+  if (ratios) invert();
   return shares;
 }
 

@@ -12,9 +12,12 @@ namespace kvroof {
 // layers=uniform|pyramid|funnel|a/b/…|persistence/a/b/…: what the layers get in proportion, from the first to the last.
 // A list of any length is stretched over the layers: its first entry is the first layer's share, its last the last
 // layer's, those between lie on straight lines. pyramid is 1.95/0.05, PyramidKV's slope with beta = 20; funnel its
-// reverse. persistence takes persistence ratios p in (0, 1] and gives shares of 1/p: of k tokens about p · k stay
-// important (Scissorhands, section 4.2), and every layer is to hold as many that do. Empty: uniform.
+// reverse. persistence takes persistence ratios p in (0, 1], which are what lies on the lines, and gives shares of 1/p:
+// of k tokens about p · k stay important (Scissorhands, section 4.2), and every layer is to hold as many that do.
+// Empty: uniform. These are the shares of the list's entries.
 std::vector<double> layer_shares(const PolicySpec& spec);
+// The share of each of so many layers. Empty: uniform.
+std::vector<double> layer_shares(const PolicySpec& spec, std::uint32_t layers);
 
 // Slots that the layer of this context may hold when `tokens` tokens are there. The budgets of all layers add up to
 // layers · budget: each gets one, the others go by largest remainder, and none more than the prompt has tokens (or than

@@ -14,7 +14,7 @@ namespace {
 
 std::vector<std::uint32_t> budgets_of(const std::string& layers, std::uint32_t count, std::uint32_t budget,
                                       std::uint32_t prompt = 1000) {
-  const std::vector<double> shares = layer_shares(spec_of("h2o:budget=0.5:layers=" + layers));
+  const std::vector<double> shares = layer_shares(spec_of("h2o:budget=0.5:layers=" + layers), count);
   std::vector<std::uint32_t> budgets;
   PolicyContext context;
   context.layers = count;
@@ -63,6 +63,12 @@ TEST_CASE("persistence ratios give in inverse proportion, so that layers keep as
   CHECK(budgets == Budgets{61, 91, 181});  // 330 beside one each, as 2 : 3 : 6
 }
 
+TEST_CASE("ratios between those of a list lie on straight lines, and budgets go with their inverses") {
+  CHECK(budgets_of("persistence/0.9/0.3", 3, 111) == budgets_of("persistence/0.9/0.6/0.3", 3, 111));
+  CHECK(budgets_of("persistence/1/0.2", 5, 400) == budgets_of("persistence/1/0.8/0.6/0.4/0.2", 5, 400));
+  CHECK(budgets_of("persistence/0.5", 4, 40) == Budgets{40, 40, 40, 40});
+}
+
 TEST_CASE("no layer gets more than the prompt has tokens, and the others share what it does not take") {
   CHECK(budgets_of("pyramid", 3, 90, 100) == Budgets{100, 100, 70});
   CHECK(budgets_of("100/1/1", 3, 50, 100) == Budgets{100, 25, 25});
@@ -92,6 +98,7 @@ TEST_CASE("policies keep the budgets of their layers, and nothing goes while k h
     CHECK(capacities("pyramid", "13") == Budgets{24, 17, 9, 2});  // 48 beside one each, as 1.95 … 0.05
     CHECK(capacities("funnel", "13") == Budgets{2, 9, 17, 24});
     CHECK(capacities("pyramid", "60") == Budgets{60, 60, 60, 60});
+    CHECK(capacities("persistence/0.9/0.3", "13") == capacities("persistence/0.9/0.7/0.5/0.3", "13"));
   }
 }
 
