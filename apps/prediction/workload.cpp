@@ -329,6 +329,10 @@ std::vector<LayerCounts> Workload::step_counts(std::uint32_t prompt, std::uint32
 
 std::vector<Workload> make_workloads(const WorkloadRequest& request, const Arguments& arguments) {
   for (const PolicySpec& point : request.points) {
+    if (policy_info(point.name).traits(point).bound) {
+      throw usage_error(fmt::format("policy {} looks ahead and is a bound: `kvroof replay` knows it, and no engine can "
+                                    "serve with it", point.name));
+    }
     if (const std::string why = refused_prompt(point, request.prompt); !why.empty()) throw usage_error(why);
   }
   if (request.trace) return recorded_workloads(request, arguments);

@@ -31,6 +31,24 @@ TEST_CASE("a bundled model has its name in predictions, as it has in runs") {
   CHECK(shown.out == run_program("models show " KVROOF_SOURCE_DIR "/models/demo").out);
 }
 
+TEST_CASE("a policy that looks ahead is served by no engine: predictions refuse it, with a trace and without") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt");
+  const Ran made = run_program("record --model demo --ids '5 17 9 33 8 21' --max-tokens 4 --ignore-eos -o " + trace);
+  REQUIRE(made.code == 0);
+  for (const std::string verb : {"plan", "compare", "simulate --rate 1"}) {
+    for (const std::string policy : {"oracle", "oracle-causal"}) {
+      for (const std::string& more : {std::string(), " --trace " + trace}) {
+        const Ran ran = run_program(verb + " --model llama-3-8b --device h200 --prompt 1k --output 64 --policy h2o," +
+                                    policy + " --budget 0.5" + more);
+        INFO(verb << more << ": " << ran.err);
+        CHECK(ran.code == 2);
+        CHECK(ran.err.find("policy " + policy + " looks ahead and is a bound") != std::string::npos);
+      }
+    }
+  }
+}
+
 TEST_CASE("a budget in tokens is the share of the prompt that it is, however long the prompt") {
   const std::string work = "--model llama-3.1-8b --device h200 --prompt 128k --output 256 --policy ";
   const std::pair<const char*, const char*> same[] = {{"h2o:budget=0.1:when=512", "h2o:budget=13107:when=512"},
