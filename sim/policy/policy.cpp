@@ -37,7 +37,10 @@ std::string refused_prompt(const PolicySpec& spec, std::uint32_t prompt) {
 std::string policy_advice(const PolicySpec& spec, std::uint32_t prompt) {
   const PolicyInfo& info = policy_info(spec.name);
   if (info.advice == nullptr) return {};
-  const std::string sentence = info.advice(spec, spec.budget.tokens(prompt, prompt));
+  const std::uint32_t k = spec.budget.tokens(prompt, prompt);
+  const bool evicts_later = info.traits(spec).schedule == Schedule::kEveryStep;
+  if (k >= prompt && !evicts_later) return {};  // nothing is evicted
+  const std::string sentence = info.advice(spec, k);
   return sentence.empty() ? sentence : fmt::format("{}: {}", spec.text(), sentence);
 }
 

@@ -250,6 +250,11 @@ constexpr ParamInfo kParams[] = {
     kEpsilonParam,
 };
 
+std::string advice(const PolicySpec& spec, std::uint32_t k) {
+  if (inner_of(spec) != "snapkv") return {};
+  return full_window_advice(rule_of(spec).window, k);
+}
+
 }  // namespace
 
 extern const PolicyInfo kAdaKvPolicy;
@@ -264,6 +269,7 @@ constinit const PolicyInfo kAdaKvPolicy = {
       if (inner_of(spec) != "snapkv") return std::make_unique<AdaKvOverScorer>(spec, context);
       return std::make_unique<AdaKv>(spec, context);
     },
+    .advice = advice,
 };
 
 }  // namespace kvroof

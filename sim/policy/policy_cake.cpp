@@ -30,6 +30,12 @@ constexpr ParamInfo kParams[] = {
     kLayersParam,
 };
 
+// With budgets of their own some layers have room for more than the window.
+std::string advice(const PolicySpec& spec, std::uint32_t k) {
+  if (!layer_shares(spec).empty()) return {};
+  return full_window_advice(cake_rule(spec).window, k);
+}
+
 }  // namespace
 
 extern const PolicyInfo kCakePolicy;
@@ -43,6 +49,7 @@ constinit const PolicyInfo kCakePolicy = {
     .make = [](const PolicySpec& spec, const PolicyContext& context) -> std::unique_ptr<EvictionPolicy> {
       return std::make_unique<WindowScoredPolicy>(cake_rule(spec), context);
     },
+    .advice = advice,
 };
 
 }  // namespace kvroof

@@ -102,6 +102,10 @@ constexpr ParamInfo kParams[] = {
     kPoolParam,
 };
 
+std::string advice(const PolicySpec& spec, std::uint32_t k) {
+  return first_window_advice(rule_of(spec).window, k);
+}
+
 }  // namespace
 
 extern const PolicyInfo kChunkKvPolicy;
@@ -115,6 +119,7 @@ constinit const PolicyInfo kChunkKvPolicy = {
     .make = [](const PolicySpec& spec, const PolicyContext& context) -> std::unique_ptr<EvictionPolicy> {
       return std::make_unique<ChunkKv>(spec, context);
     },
+    .advice = advice,
 };
 
 }  // namespace kvroof

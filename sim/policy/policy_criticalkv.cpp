@@ -197,6 +197,11 @@ constexpr ParamInfo kParams[] = {
     {"vnorm", "yes | no", "yes", "multiply the scores of expected-attention by the norm of v; better without"},
 };
 
+std::string advice(const PolicySpec& spec, std::uint32_t k) {
+  if (is_expected(spec)) return {};
+  return first_window_advice(rule_of(spec).window, k);
+}
+
 }  // namespace
 
 extern const PolicyInfo kCriticalKvPolicy;
@@ -215,6 +220,7 @@ constinit const PolicyInfo kCriticalKvPolicy = {
       }
       return std::make_unique<CriticalKv>(spec, context);
     },
+    .advice = advice,
 };
 
 }  // namespace kvroof

@@ -159,6 +159,10 @@ constexpr ParamInfo kParams[] = {
     kPoolParam,
 };
 
+std::string advice(const PolicySpec& spec, std::uint32_t k) {
+  return first_window_advice(rule_of(spec).window, k);
+}
+
 }  // namespace
 
 extern const PolicyInfo kEntropyGatedChunkKvPolicy;
@@ -172,6 +176,7 @@ constinit const PolicyInfo kEntropyGatedChunkKvPolicy = {
     .make = [](const PolicySpec& spec, const PolicyContext& context) -> std::unique_ptr<EvictionPolicy> {
       return std::make_unique<EntropyGatedChunkKv>(spec, context);
     },
+    .advice = advice,
 };
 
 }  // namespace kvroof

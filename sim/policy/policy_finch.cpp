@@ -24,6 +24,10 @@ constexpr ParamInfo kParams[] = {
     kGroupParam,
 };
 
+std::string advice(const PolicySpec& spec, std::uint32_t k) {
+  return full_window_advice(finch_rule(spec).window, k);
+}
+
 }  // namespace
 
 extern const PolicyInfo kFinchPolicy;
@@ -37,6 +41,7 @@ constinit const PolicyInfo kFinchPolicy = {
     .make = [](const PolicySpec& spec, const PolicyContext& context) -> std::unique_ptr<EvictionPolicy> {
       return std::make_unique<WindowScoredPolicy>(finch_rule(spec), context);
     },
+    .advice = advice,
 };
 
 }  // namespace kvroof

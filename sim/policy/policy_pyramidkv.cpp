@@ -52,6 +52,10 @@ constexpr ParamInfo kParams[] = {
     kRuleParam,
 };
 
+std::string advice(const PolicySpec& spec, std::uint32_t k) {
+  return full_window_advice(window_rule(spec).window, k);
+}
+
 }  // namespace
 
 extern const PolicyInfo kPyramidKvPolicy;
@@ -64,6 +68,7 @@ constinit const PolicyInfo kPyramidKvPolicy = {
     .make = [](const PolicySpec& spec, const PolicyContext& context) -> std::unique_ptr<EvictionPolicy> {
       return std::make_unique<PyramidKv>(spec, context);
     },
+    .advice = advice,
 };
 
 }  // namespace kvroof

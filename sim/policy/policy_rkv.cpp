@@ -4,6 +4,7 @@
 
 #include "sim/attention/sums.hpp"
 #include "sim/policy/table_helpers.hpp"
+#include "sim/policy/window_scores.hpp"
 
 namespace kvroof {
 namespace {
@@ -197,6 +198,11 @@ constexpr ParamInfo kParams[] = {
     {"when", "steps", "128", "evict after the prompt and after every so many steps, which exceed the budget between"},
 };
 
+std::string advice(const PolicySpec& spec, std::uint32_t k) {
+  const Options options(spec);
+  return full_window_advice(options.window, k, fmt::format("window:when={}", options.interval));
+}
+
 }  // namespace
 
 extern const PolicyInfo kRkvPolicy;
@@ -209,6 +215,7 @@ constinit const PolicyInfo kRkvPolicy = {
     .make = [](const PolicySpec& spec, const PolicyContext& context) -> std::unique_ptr<EvictionPolicy> {
       return std::make_unique<Rkv>(Options(spec), context);
     },
+    .advice = advice,
 };
 
 }  // namespace kvroof

@@ -8,6 +8,10 @@ PolicyTraits traits(const PolicySpec& spec) { return window_traits(spec, window_
 
 constexpr ParamInfo kParams[] = {kRuledWindowParam, kKernelParam, kPoolParam, kGroupParam, kRuleParam};
 
+std::string advice(const PolicySpec& spec, std::uint32_t k) {
+  return full_window_advice(window_rule(spec).window, k);
+}
+
 }  // namespace
 
 extern const PolicyInfo kSnapKvPolicy;
@@ -20,6 +24,7 @@ constinit const PolicyInfo kSnapKvPolicy = {
     .make = [](const PolicySpec& spec, const PolicyContext& context) -> std::unique_ptr<EvictionPolicy> {
       return std::make_unique<WindowScoredPolicy>(window_rule(spec), context);
     },
+    .advice = advice,
 };
 
 }  // namespace kvroof

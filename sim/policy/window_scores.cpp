@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "sim/core/counted.hpp"
 #include "sim/core/error.hpp"
 #include "sim/policy/table_helpers.hpp"
 
@@ -48,6 +49,20 @@ PolicyTraits window_traits(const PolicySpec& spec, const WindowRule& rule) {
     t.flops_per_slot = 6;
   }
   return t;
+}
+
+std::string full_window_advice(std::uint32_t window, std::uint32_t k, std::string_view same) {
+  if (k > window) return {};
+  return fmt::format("the window of {} tokens stays before all others, so that of a budget of {} nothing is left for "
+                     "scores to choose: the last {} stay, as under {}; give a budget above {} or a smaller window=",
+                     window, k, counted(k, "token"), same, window);
+}
+
+std::string first_window_advice(std::uint32_t window, std::uint32_t k) {
+  if (k > window) return {};
+  return fmt::format("the window's {} tokens score above the others, so that a budget of {} keeps hardly any but "
+                     "tokens of the window; give a budget above {} or a smaller window=",
+                     window, k, window);
 }
 
 WindowScoredPolicy::WindowScoredPolicy(const WindowRule& rule, const PolicyContext& context)

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/policy/policy.hpp"
@@ -31,6 +32,11 @@ WindowRule window_rule(const PolicySpec& spec, WindowRule fallback = {});
 // Traits of a policy that evicts once, after the prompt, by such scores; `group` says what is stored.
 PolicyTraits window_traits(const PolicySpec& spec, const WindowRule& rule);
 bool is_kvpress_rule(const PolicySpec& spec);
+// What a user may not expect of a budget of k tokens that the window fills: scores choose nothing, and the last k
+// tokens stay, as under `same`. Empty: the budget has room for more than the window.
+std::string full_window_advice(std::uint32_t window, std::uint32_t k, std::string_view same = "window:when=prefill");
+// Likewise where the window's tokens do not stay for certain but are scored above the others.
+std::string first_window_advice(std::uint32_t window, std::uint32_t k);
 
 inline constexpr ParamInfo kWindowParam = {"window", "tokens", "32",
                                            "the prompt's last rows, which score the others and whose tokens stay"};
