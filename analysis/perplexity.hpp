@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -41,7 +42,7 @@ struct TextScore {
 // they were independent (tokens are not quite: errors within a window go together).
 struct PairedDifference {
   double mean = 0;
-  double standard_error = 0;
+  std::optional<double> standard_error;  // of one pair nothing is known of it
 };
 
 PairedDifference paired_difference(std::span<const double> values, std::span<const double> base);

@@ -150,19 +150,19 @@ NeedleExamples needle_examples(const EvalRequest& request, std::uint64_t seed, c
   return examples;
 }
 
-NeedleSummary needle_summary(const EvalPoint& point) {
-  NeedleSummary summary;
-  const auto n = static_cast<double>(point.needles.size());
-  double found = 0, nats = 0, tokens = 0;
+std::vector<double> found_keys(const EvalPoint& point) {
+  std::vector<double> found;
+  for (const NeedleScore& needle : point.needles) found.push_back(needle.found ? 1 : 0);
+  return found;
+}
+
+double nats_per_key_token(const EvalPoint& point) {
+  double nats = 0, tokens = 0;
   for (const NeedleScore& needle : point.needles) {
-    found += needle.found ? 1 : 0;
     nats -= needle.log_likelihood;
     tokens += needle.tokens;
   }
-  summary.found = found / n;
-  summary.nats_per_token = nats / tokens;
-  summary.standard_error = error_of_share(summary.found, point.needles.size());
-  return summary;
+  return nats / tokens;
 }
 
 std::vector<double> found_by_depth(const NeedleExamples& examples, const EvalPoint& point) {

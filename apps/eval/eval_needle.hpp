@@ -43,12 +43,10 @@ struct NeedleScore {
   std::uint32_t tokens = 0;
 };
 
-struct NeedleSummary {
-  double found = 0;           // share of all keys
-  double standard_error = 0;  // of found
-  double nats_per_token = 0;
-};
-NeedleSummary needle_summary(const EvalPoint& point);
+// 1 of each key that is found, else 0.
+std::vector<double> found_keys(const EvalPoint& point);
+// Over the tokens of all keys.
+double nats_per_key_token(const EvalPoint& point);
 // [depths], over all contexts.
 std::vector<double> found_by_depth(const NeedleExamples& examples, const EvalPoint& point);
 // [contexts][depths].

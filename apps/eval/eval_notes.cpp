@@ -5,12 +5,16 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/eval/eval_output.hpp"
+#include "apps/eval/eval_summary.hpp"
 #include "sim/core/counted.hpp"
+#include "sim/policy/policy.hpp"
 
 namespace kvroof {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+const std::string kSpreadNote = "±: 1.96 standard errors of what stands before it";
 
 struct Notes {
   std::span<const EvalPoint> points;
@@ -22,17 +26,19 @@ struct Notes {
         "one is a decode step under the policy and counts{}",
         counted(text.windows.size(), "window"), text.context, text.stride, text.prompt,
         text.stride < text.context - text.prompt ? ", unless the window before has counted it" : ""));
-    notes.emplace_back("difference: in nats a token against full on the same tokens, with 1.96 standard errors");
+    notes.emplace_back("difference: in nats a token against full on the same tokens; " + kSpreadNote);
   }
   void operator()(const AnswerExamples& examples) const {
     for (const AnswerMetric* metric : examples.metrics) notes.emplace_back(metric->note);
     notes.emplace_back(
         "scores of greedy continuations, means over prompts; no beam search: beams are simulated as batch");
+    notes.emplace_back("change: against full, prompt by prompt; " + kSpreadNote);
     const bool several = std::ranges::any_of(examples.prompts, [](const auto& p) { return p.references.size() > 1; });
     if (several) notes.emplace_back("of several references the best one counts, but for contains");
   }
   void operator()(const std::vector<ChoiceExample>& examples) const {
-    notes.emplace_back("per byte: by log-likelihood divided by the bytes of the choice; ±: one standard error");
+    notes.emplace_back("per byte: by log-likelihood divided by the bytes of the choice");
+    notes.emplace_back("change: against full, question by question; " + kSpreadNote);
     std::size_t all = 0, unaffected = 0;
     for (const auto& example : examples) {
       for (const auto& choice : example.choices) {
@@ -51,7 +57,9 @@ struct Notes {
         "found: keys whose every token is what a greedy answer would say; at 0.5: of those behind half of the text. {}",
         examples.question_in_prompt ? "The question is part of the prompt: policies see it before they evict"
                                     : "Policies evict before they see the question (--question-in-prompt: after)"));
-    const double full = needle_summary(points.front()).found;
+    notes.emplace_back("change: against full, key by key; " + kSpreadNote);
+    const std::vector<double> keys = found_keys(points.front());
+    const double full = share_summary(keys, keys).share;
     if (full >= 0.5) return;
     notes.push_back(
         fmt::format("full attention itself finds {:.0f} % of the keys, so that policies have little to lose: try a "
@@ -124,6 +132,38 @@ struct Details {
   }
 };
 
+// The lengths of all prompts, after which policies evict.
+struct PromptLengths {
+  std::vector<std::uint32_t>& lengths;
+
+  void operator()(const TextExamples& text) const { lengths.push_back(text.prompt); }
+  void operator()(const AnswerExamples& examples) const {
+    for (const auto& prompt : examples.prompts) lengths.push_back(static_cast<std::uint32_t>(prompt.ids.size()));
+  }
+  void operator()(const std::vector<ChoiceExample>& examples) const {
+    for (const auto& example : examples) {
+      for (const auto& choice : example.choices) lengths.push_back(choice.prompt);
+    }
+  }
+  void operator()(const NeedleExamples& examples) const {
+    for (const auto& hidden : examples.cases) lengths.push_back(hidden.prompt);
+  }
+};
+
+// Of each point the first prompt's that has one.
+void add_policy_advice(const Examples& examples, std::span<const EvalPoint> points, std::vector<std::string>& notes) {
+  std::vector<std::uint32_t> lengths;
+  std::visit(PromptLengths{lengths}, examples);
+  for (const EvalPoint& point : points) {
+    for (const std::uint32_t prompt : lengths) {
+      const std::string advice = policy_advice(point.spec, prompt);
+      if (advice.empty()) continue;
+      notes.push_back("note: " + advice);
+      break;
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> eval_notes(const EvalRun& run, std::span<const EvalPoint> points) {
@@ -138,6 +178,7 @@ std::vector<std::string> eval_notes(const EvalRun& run, std::span<const EvalPoin
   }
   notes.insert(notes.end(), budgets.begin(), budgets.end());
   if (points.front().kv_resident_bytes) notes.emplace_back("KV held: of one sequence, mean over decode steps");
+  add_policy_advice(run.examples, points, notes);
   return notes;
 }
 

@@ -31,8 +31,12 @@ Cell count(const char* title, const char* key, std::uint64_t value) {
 Cell number(const char* title, const char* key, double value, int digits) {
   return {{title, key}, fmt::format("{:.{}f}", value, digits), exact(value)};
 }
-Cell change(const char* title, const char* key, double value, int digits) {
-  return {{title, key}, fmt::format("{:+.{}f}", value, digits), exact(value)};
+// "0.533 ±0.126", the latter 1.96 standard errors. Full attention is no change from itself.
+std::string with_spread(const std::string& value, const std::optional<double>& standard_error, int digits) {
+  return value + " ±" + (standard_error ? fmt::format("{:.{}f}", 1.96 * *standard_error, digits) : "–");
+}
+std::string change_text(const PairedDifference& d, bool is_full, int digits) {
+  return is_full ? "–" : with_spread(fmt::format("{:+.{}f}", d.mean, digits), d.standard_error, digits);
 }
 // Only in JSON and CSV.
 Cell machine(const char* key, std::string raw, bool is_number = true) {
@@ -73,9 +77,7 @@ struct RowMaker {
     const double ratio = score.perplexity() / base.perplexity() - 1;
     cells.push_back({{"change", "perplexity_change"}, fmt::format("{:+.2f} %", ratio * 100), exact(ratio)});
     cells.push_back(number("nats a token", "nats_per_token", score.nats_per_token(), 4));
-    cells.push_back({{"difference", "nats_difference"},
-                     &point == &full ? "–" : fmt::format("{:+.4f} ±{:.4f}", d.mean, 1.96 * d.standard_error),
-                     exact(d.mean)});
+    cells.push_back({{"difference ±95%", "nats_difference"}, change_text(d, is_full(), 4), exact(d.mean)});
     cells.push_back(machine("nats_difference_standard_error", exact(d.standard_error)));
     cells.push_back(number("bits a byte", "bits_per_byte", score.bits_per_byte(), 4));
     add_kv(point, full, cells);
@@ -95,35 +97,28 @@ struct RowMaker {
   }
 
   Cells operator()(const std::vector<ChoiceExample>& examples) const {
-    const ChoiceSummary summary = choice_summary(examples, point, full), base = choice_summary(examples, full, full);
+    const ChoiceSummary summary = choice_summary(examples, point, full);
     Cells cells;
     add_point(point, labels, cells);
     cells.push_back(count("questions", "examples", examples.size()));
-    cells.push_back(number("accuracy", "accuracy", summary.accuracy, 4));
-    cells.push_back(change("change", "accuracy_change", summary.accuracy - base.accuracy, 4));
-    cells.push_back(number("±", "accuracy_standard_error", summary.standard_error, 4));
-    cells.push_back(number("accuracy per byte", "accuracy_per_byte", summary.accuracy_per_byte, 4));
-    cells.push_back(
-        change("change", "accuracy_per_byte_change", summary.accuracy_per_byte - base.accuracy_per_byte, 4));
+    add_share("accuracy", "accuracy", summary.accuracy, 4, cells);
+    add_share("accuracy per byte", "accuracy_per_byte", summary.accuracy_per_byte, 4, cells);
     cells.push_back(number("same choice as full", "agreement_with_full", summary.agreement, 4));
     add_kv(point, full, cells);
     return cells;
   }
 
   Cells operator()(const NeedleExamples& examples) const {
-    const NeedleSummary summary = needle_summary(point), base = needle_summary(full);
     Cells cells;
     add_point(point, labels, cells);
     cells.push_back(count("keys", "examples", examples.cases.size()));
-    cells.push_back(number("found", "found", summary.found, 3));
-    cells.push_back(change("change", "found_change", summary.found - base.found, 3));
-    cells.push_back(number("±", "found_standard_error", summary.standard_error, 3));
+    add_share("found", "found", share_summary(found_keys(point), found_keys(full)), 3, cells);
     const std::vector<double> found = found_by_depth(examples, point);
     for (std::size_t d = 0; d < found.size(); ++d) {
       const std::string depth = exact(examples.depths[d]);
       cells.push_back(number(("at " + depth).c_str(), ("found_at_" + depth).c_str(), found[d], 2));
     }
-    cells.push_back(number("nats a token", "nats_per_token", summary.nats_per_token, 3));
+    cells.push_back(number("nats a token", "nats_per_token", nats_per_key_token(point), 3));
     add_kv(point, full, cells);
     add_cells(examples, cells);
     return cells;
@@ -135,8 +130,24 @@ struct RowMaker {
     if (column.title.empty()) return cells.push_back(machine(column.key.c_str(), exact(mean)));
     const PairedDifference d = difference(point, full, column);
     cells.push_back(number(column.title.c_str(), column.key.c_str(), mean, 4));
-    cells.push_back(change("change", (column.key + "_change").c_str(), mean - mean_of(full, column), 4));
-    cells.push_back(machine((column.key + "_change_standard_error").c_str(), exact(d.standard_error)));
+    add_change(column.key, mean - mean_of(full, column), d, 4, cells);
+  }
+
+  [[nodiscard]] bool is_full() const { return &point == &full; }
+
+  void add_share(const std::string& title, const std::string& key, const ShareSummary& summary, int digits,
+                 Cells& cells) const {
+    const std::string text = fmt::format("{:.{}f}", summary.share, digits);
+    cells.push_back(
+        {{title + " ±95%", key}, with_spread(text, summary.standard_error, digits), exact(summary.share)});
+    add_change(key, summary.change.mean, summary.change, digits, cells);
+    cells.push_back(machine((key + "_standard_error").c_str(), exact(summary.standard_error)));
+  }
+
+  // `exactly`: the same mean, as the difference of two means, whose last digits may be others.
+  void add_change(const std::string& key, double exactly, const PairedDifference& d, int digits, Cells& cells) const {
+    cells.push_back({{"change ±95%", key + "_change"}, change_text(d, is_full(), digits), exact(exactly)});
+    cells.push_back(machine((key + "_change_standard_error").c_str(), exact(d.standard_error)));
   }
 
   // A list in JSON, a column each in CSV; people have the picture.

@@ -1,6 +1,7 @@
 #include "apps/eval/eval_summary.hpp"
 
 #include <cmath>
+#include <numeric>
 
 namespace kvroof {
 namespace {
@@ -37,25 +38,35 @@ PairedDifference difference(const EvalPoint& point, const EvalPoint& full, const
   return paired_difference(ours, theirs);
 }
 
-double error_of_share(double share, std::size_t examples) {
-  return examples > 1 ? std::sqrt(share * (1 - share) / (static_cast<double>(examples) - 1)) : 0;
+ShareSummary share_summary(std::span<const double> ours, std::span<const double> full) {
+  ShareSummary summary;
+  const auto n = static_cast<double>(ours.size());
+  const auto share_of = [n](std::span<const double> hits) {
+    return std::accumulate(hits.begin(), hits.end(), 0.0) / n;
+  };
+  summary.share = share_of(ours);
+  if (ours.size() > 1) summary.standard_error = std::sqrt(summary.share * (1 - summary.share) / (n - 1));
+  summary.change = paired_difference(ours, full);
+  summary.change.mean = summary.share - share_of(full);  // whose digits are fewer
+  return summary;
 }
 
 ChoiceSummary choice_summary(const std::vector<ChoiceExample>& examples, const EvalPoint& point,
                              const EvalPoint& full) {
-  std::size_t right = 0, right_per_byte = 0, agreeing = 0;
+  const auto right = [&](const EvalPoint& of, std::size_t (*chosen)(std::span<const ChoiceScore>)) {
+    std::vector<double> right;
+    for (std::size_t i = 0; i < examples.size(); ++i) {
+      right.push_back(chosen(of.questions[i].choices) == examples[i].answer ? 1 : 0);
+    }
+    return right;
+  };
+  std::size_t agreeing = 0;
   for (std::size_t i = 0; i < examples.size(); ++i) {
-    const auto& choices = point.questions[i].choices;
-    const std::size_t chosen = likeliest(choices);
-    right += chosen == examples[i].answer ? 1 : 0;
-    right_per_byte += likeliest_for_length(choices) == examples[i].answer ? 1 : 0;
-    agreeing += chosen == likeliest(full.questions[i].choices) ? 1 : 0;
+    agreeing += likeliest(point.questions[i].choices) == likeliest(full.questions[i].choices) ? 1 : 0;
   }
-  const auto n = static_cast<double>(examples.size());
-  const auto share = [n](std::size_t count) { return static_cast<double>(count) / n; };
-  ChoiceSummary summary{share(right), 0, share(right_per_byte), share(agreeing)};
-  summary.standard_error = error_of_share(summary.accuracy, examples.size());
-  return summary;
+  return {share_summary(right(point, likeliest), right(full, likeliest)),
+          share_summary(right(point, likeliest_for_length), right(full, likeliest_for_length)),
+          static_cast<double>(agreeing) / static_cast<double>(examples.size())};
 }
 
 }  // namespace kvroof

@@ -15,14 +15,19 @@ double mean_of(const EvalPoint& point, const AnswerColumn& column);
 // Against full attention, prompt by prompt.
 PairedDifference difference(const EvalPoint& point, const EvalPoint& full, const AnswerColumn& column);
 
-// One standard error of a share p of n examples: √(p (1 − p) / (n − 1)), 0 for one.
-double error_of_share(double share, std::size_t examples);
+// A share of examples, and how far it is from that of full attention, example by example.
+struct ShareSummary {
+  double share = 0;
+  std::optional<double> standard_error;  // √(p (1 − p) / (n − 1)) of n examples; one example has none
+  PairedDifference change;
+};
+// 1 or 0 of each example, at least one and the same ones in both.
+ShareSummary share_summary(std::span<const double> ours, std::span<const double> full);
 
 struct ChoiceSummary {
-  double accuracy = 0;           // the likeliest choice is the answer
-  double standard_error = 0;     // of the accuracy
-  double accuracy_per_byte = 0;  // the likeliest for its length is the answer
-  double agreement = 0;          // questions where the likeliest choice is the one of full attention
+  ShareSummary accuracy;           // the likeliest choice is the answer
+  ShareSummary accuracy_per_byte;  // the likeliest for its length is the answer
+  double agreement = 0;            // questions where the likeliest choice is the one of full attention
 };
 ChoiceSummary choice_summary(const std::vector<ChoiceExample>& examples, const EvalPoint& point, const EvalPoint& full);
 

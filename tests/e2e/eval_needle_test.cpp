@@ -45,6 +45,37 @@ TEST_CASE("A window finds the keys behind which it begins as full attention does
   for (const char* key : {"found", "nats_per_token", "found_at_0"}) CHECK(rows[2][key] == rows[0][key]);  // all fits
 }
 
+TEST_CASE("What is found has an error of its own, and its change that of the keys that both found or one alone") {
+  const TemporaryFolder folder;
+  const std::string words = "--policy window --budget 0.4 --depth 0.3,1 --keys 3 ", details = folder.file("details");
+  const json rows = rows_of(words + "--details " + details);
+  std::vector<std::vector<double>> found(2);  // of each policy, key by key
+  const auto lines = json_lines_of(details);
+  REQUIRE(lines.size() == 24);
+  for (std::size_t i = 0; i < lines.size(); ++i) found[i / 12].push_back(lines[i]["found"] == true ? 1 : 0);
+  for (std::size_t p = 0; p < 2; ++p) {
+    double sum = 0, change = 0, squares = 0;
+    for (std::size_t i = 0; i < 12; ++i) {
+      sum += found[p][i];
+      change += (found[p][i] - found[0][i]) / 12;
+    }
+    for (std::size_t i = 0; i < 12; ++i) squares += std::pow(found[p][i] - found[0][i] - change, 2);
+    CHECK(rows[p]["found"].get<double>() == Approx(sum / 12));
+    CHECK(rows[p]["found_change"].get<double>() == Approx(change).margin(1e-12));
+    CHECK(rows[p]["found_standard_error"].get<double>() == Approx(std::sqrt(sum / 12 * (1 - sum / 12) / 11)));
+    CHECK(rows[p]["found_change_standard_error"].get<double>() == Approx(std::sqrt(squares / 11 / 12)));
+  }
+  CHECK(rows[1]["found_change_standard_error"] > 0);
+  const Ran table = run_program("eval" + kWords.substr(kWords.find(" --quiet")) + words);
+  const auto spread = [&](const std::string& before, const char* key) {
+    return before + fmt::format(" ±{:.3f}", 1.96 * rows[1][key].get<double>());
+  };
+  CHECK(table.out.find(spread(fmt::format("{:.3f}", rows[1]["found"].get<double>()), "found_standard_error")) !=
+        std::string::npos);
+  CHECK(table.out.find(spread(fmt::format("{:+.3f}", rows[1]["found_change"].get<double>()),
+                              "found_change_standard_error")) != std::string::npos);
+}
+
 TEST_CASE("A key is found exactly when a greedy answer to text, needle, text and question says it") {
   const TemporaryFolder folder;
   const std::string details = folder.file("details");

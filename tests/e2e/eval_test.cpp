@@ -136,6 +136,44 @@ TEST_CASE("Of several references the best one counts, under each of their keys, 
   for (const char* key : {"exact", "rouge1_f1", "contains"}) CHECK_FALSE(one.contains(key));
 }
 
+TEST_CASE("One example has no standard error: null in JSON, nothing in CSV and a dash in the table") {
+  const TemporaryFolder folder;
+  const std::string prompt = file_with(folder, "p.jsonl", R"({"prompt": "SQLite is", "reference": "a library"})");
+  const std::string choice =
+      file_with(folder, "c.jsonl", R"({"context": "SQLite is", "choices": ["a", "b"], "answer": 0})");
+  struct Task {
+    std::string words;
+    std::vector<std::string> errors;
+  };
+  for (const Task& task :
+       {Task{"--jsonl " + prompt + " --max-tokens 4", {"rouge1_f1_change_standard_error"}},
+        Task{"--jsonl " + choice + " --prompt 0.5",
+             {"accuracy_standard_error", "accuracy_change_standard_error", "accuracy_per_byte_change_standard_error"}},
+        Task{"--text " + kDemo + "/held-out.txt --task needle --context 200 --depth 0.5 --keys 1",
+             {"found_standard_error", "found_change_standard_error"}}}) {
+    const std::string words = task.words + " --policy window:budget=2";
+    INFO(words);
+    const json row = rows_of(words)[1];
+    for (const std::string& key : task.errors) {
+      INFO(key);
+      REQUIRE(row.contains(key));
+      CHECK(row[key].is_null());
+    }
+    const Ran csv = run_program("eval --format csv --quiet --model " + kDemo + " " + words);
+    CHECK(csv.out.find(",,") != std::string::npos);
+    const Ran table = run_program("eval --quiet --model " + kDemo + " " + words);
+    CHECK(table.out.find("±–") != std::string::npos);
+    CHECK(table.out.find("±0") == std::string::npos);
+  }
+}
+
+TEST_CASE("A policy whose window of scored rows fills its budget is said to keep the last tokens alone") {
+  const std::string words = "eval --model " + kDemo + " --text " + kText + " --context 128 --policy ";
+  const std::string advice = "note: snapkv:budget=0.5: the window of 32 tokens stays before all others";
+  CHECK(run_program(words + "snapkv:budget=0.5").err.find(advice) != std::string::npos);  // 32 of 64
+  CHECK(run_program(words + "snapkv:budget=0.6").err.find("stays before all others") == std::string::npos);
+}
+
 TEST_CASE("A template makes the prompt of the texts of a line") {
   const TemporaryFolder folder;
   const auto text_of = [&](const std::string& line, const std::string& words) {

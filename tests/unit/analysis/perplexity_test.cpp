@@ -68,12 +68,15 @@ TEST_CASE("The difference of two runs is the mean over tokens with the standard 
   const std::vector<float> base = {-1, -2, -3, -4}, worse = {-2, -2, -5, -5};
   const PairedDifference d = nats_difference(worse, base);
   CHECK(d.mean == Approx(1));  // differences 1, 0, 2, 1: variance (0 + 1 + 1 + 0) / 3
-  CHECK(d.standard_error == Approx(std::sqrt(2.0 / 3 / 4)));
+  CHECK(d.standard_error.value() == Approx(std::sqrt(2.0 / 3 / 4)));
   const std::vector<double> ours = {0, 1}, theirs = {1, 1};  // values less the base line's: −1 and 0
   CHECK(paired_difference(ours, theirs).mean == Approx(-0.5));
   const PairedDifference none = nats_difference(base, base);
   CHECK(none.mean == 0);
   CHECK(none.standard_error == 0);
+  const PairedDifference one = paired_difference(std::vector<double>{0}, std::vector<double>{1});
+  CHECK(one.mean == -1);
+  CHECK_FALSE(one.standard_error);  // one pair says nothing of how pairs differ
 }
 
 TEST_CASE("A long unlikely choice can be the likeliest for its length") {
