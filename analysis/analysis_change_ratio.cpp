@@ -4,6 +4,7 @@
 
 #include "analysis/analysis.hpp"
 #include "analysis/head_quality.hpp"
+#include "analysis/quantile.hpp"
 
 namespace kvroof {
 namespace {
@@ -21,7 +22,7 @@ void replay_change(const ReplayedTrace& replayed, AnalysisResult& result) {
     std::sort(changes.begin(), changes.end());
     // A step whose kept tokens have no attention at all changes without bound: such a quantile is none.
     const auto quantile = [&](double share) {
-      const double change = changes[static_cast<std::size_t>(share * static_cast<double>(changes.size() - 1))];
+      const double change = interpolated_quantile(changes.size(), share, [&](std::size_t i) { return changes[i]; });
       return std::isfinite(change) ? change : std::nan("");
     };
     const auto at_most = [&](double x) {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "analysis/analysis.hpp"
+#include "analysis/quantile.hpp"
 #include "sim/core/number_text.hpp"
 
 namespace kvroof {
@@ -36,10 +37,14 @@ class ReuseOfHead final : public HeadAnalysis {
     std::vector<double> longer(gaps_.size() + 1);
     for (std::size_t d = gaps_.size(); d-- > 0;) longer[d] = longer[d + 1] + static_cast<double>(gaps_[d]);
     const double all = longer[0];
-    const auto quantile = [&](double share) {
+    // The i-th gap by length is the least that so many gaps do not exceed.
+    const auto gap_at = [&](std::size_t i) {
       std::size_t d = 1;
-      while (d < gaps_.size() && longer[d + 1] > (1 - share) * all) ++d;
-      return all > 0 ? static_cast<double>(d) : std::nan("");
+      while (d + 1 < longer.size() && all - longer[d + 1] <= static_cast<double>(i)) ++d;
+      return static_cast<double>(d);
+    };
+    const auto quantile = [&](double share) {
+      return all > 0 ? interpolated_quantile(static_cast<std::size_t>(all), share, gap_at) : std::nan("");
     };
     const auto longer_than = [&](double d) {
       if (all == 0 || d >= 2 * static_cast<double>(gaps_.size())) return std::nan("");
