@@ -73,9 +73,9 @@ void TraceReader::State::read(std::size_t segment, const OpenFile& file, std::ui
 }
 
 TraceReader TraceReader::open(const std::filesystem::path& path) {
-  Survey survey = survey_trace(path, false);
+  Survey survey = survey_to_read(path, false);
   if (!survey.report.sealed || !survey.report.intact)
-    throw damaged_trace(path, survey_trace(path, true), survey.report.problems.front());
+    throw damaged_trace(path, survey_to_read(path, true), survey.report.problems.front());
   TraceReader reader;
   reader.state_ = std::make_shared<State>();
   State& s = *reader.state_;
@@ -235,6 +235,8 @@ std::vector<StepRecord> TraceReader::steps() const {
   return steps;
 }
 
-TraceReport inspect_trace(const std::filesystem::path& path, bool verify) { return survey_trace(path, verify).report; }
+TraceReport inspect_trace(const std::filesystem::path& path, bool verify) {
+  return survey_to_read(path, verify).report;
+}
 
 }  // namespace kvroof

@@ -3,6 +3,7 @@
 #include "sim/core/counted.hpp"
 #include "sim/core/files.hpp"
 #include "traces/checksum.hpp"
+#include "traces/writer_lock.hpp"
 
 namespace kvroof {
 namespace {
@@ -235,11 +236,21 @@ Survey survey_trace(const fs::path& path, bool verify) {
   return Surveyor(path, verify).run();
 }
 
+Survey survey_to_read(const fs::path& path, bool verify) {
+  const bool written = has_writer(path);  // before the look: a writer seals and then lets go
+  Survey survey = survey_trace(path, verify);
+  survey.being_written = written && !survey.report.sealed;
+  // What else is not as it should be follows from that.
+  if (survey.being_written) survey.report.problems = {"it is still being written"};
+  return survey;
+}
+
 Error damaged_trace(const fs::path& path, const Survey& survey, const std::string& problem) {
   const TraceReport& report = survey.report;
   const std::string why = !problem.empty() ? problem : report.problems.empty() ? "damaged" : report.problems.front();
   if (survey.newer) return Error(fmt::format("{}: {}", path.string(), why), ExitCode::kDamagedTrace);
   Error error(fmt::format("{}: {}; {}", path.string(), why, report.intact_text()), ExitCode::kDamagedTrace);
+  if (survey.being_written) return std::move(error).note("it can be read once its recording has ended");
   if (report.intact_steps == 0) return error;
   return std::move(error).note(fmt::format("`kvroof inspect --repair {}` keeps what is intact", path.string()));
 }

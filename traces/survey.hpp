@@ -21,6 +21,7 @@ struct Survey {
   std::optional<TraceManifest> manifest;
   std::optional<TraceManifest> manifest_file;  // manifest.json as it reads
   bool manifest_sealed = false;                // the seal vouches for it
+  bool being_written = false;             // no seal yet: another program holds the WriterLock
   bool newer = false;                     // written by a version that this program does not know
   bool kernels_intact = false;            // kernels.sqlite is the one that was sealed
   std::vector<SegmentIndex> segments;     // the unbroken run of intact segments from the start
@@ -31,6 +32,9 @@ struct Survey {
 // vouches for.
 // Throws Error only when `path` is not a folder.
 Survey survey_trace(const std::filesystem::path& path, bool verify);
+
+// The same for who only reads: a trace without a seal may have a writer, which is then its first problem.
+Survey survey_to_read(const std::filesystem::path& path, bool verify);
 
 // The error that ends a command: the first problem, how many steps are intact, and what to do. `problem` replaces the
 // survey's own.

@@ -15,8 +15,8 @@ namespace kvroof {
 namespace {
 
 // 0, or errno.
-int lock_now(int descriptor) {
-  while (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+int lock_now(int descriptor, int how) {
+  while (::flock(descriptor, how | LOCK_NB) != 0) {
     if (errno != EINTR) return errno;
   }
   return 0;
@@ -32,7 +32,7 @@ WriterLock::WriterLock(const std::filesystem::path& trace, Of of) : file_(trace 
     if (!is_new && (errno == ENOENT || errno == ENOTDIR)) return;
     throw Error(fmt::format("{}: cannot be written: {}", file_.string(), std::generic_category().message(errno)));
   }
-  const int refused = lock_now(descriptor_);
+  const int refused = lock_now(descriptor_, LOCK_EX);
   if (refused == 0 || (is_new && refused != EWOULDBLOCK)) return;
   release();
   if (refused == EWOULDBLOCK) {
@@ -58,6 +58,15 @@ void WriterLock::remove() {
   std::error_code ignored;  // of a sealed trace the file means nothing
   std::filesystem::remove(file_, ignored);
   release();
+}
+
+bool has_writer(const std::filesystem::path& trace) {
+  const int descriptor = ::open((trace / kLockFile).c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  // Shared, so that two who ask at once do not take each other for the writer.
+  const int refused = lock_now(descriptor, LOCK_SH);
+  ::close(descriptor);
+  return refused == EWOULDBLOCK;
 }
 
 }  // namespace kvroof

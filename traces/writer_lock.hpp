@@ -31,4 +31,7 @@ class WriterLock {
   int descriptor_ = -1;
 };
 
+// Whether another program holds the lock of a trace: it is still being written. False where the filesystem cannot say.
+bool has_writer(const std::filesystem::path& trace);
+
 }  // namespace kvroof

@@ -10,6 +10,7 @@
 #include "traces/journal.hpp"
 #include "traces/kernel_reader.hpp"
 #include "traces/reader.hpp"
+#include "traces/writer_lock.hpp"
 
 namespace kvroof {
 namespace {
@@ -27,6 +28,7 @@ struct Inspection {
   std::vector<std::string> devices;
   bool verified = false;
   bool repaired = false;
+  bool being_written = false;
 };
 
 void read_profile(Inspection& i) {
@@ -42,6 +44,7 @@ Inspection inspect(const Arguments& arguments) {
   Inspection result;
   result.path = arguments.positional[0];
   result.verified = arguments.get<bool>("verify");
+  const bool written = has_writer(result.path);  // before the look: a writer seals and then lets go
   if (arguments.get<bool>("repair")) {
     const TraceReport before = inspect_trace(result.path, true);
     result.report = repair_trace(result.path);
@@ -50,6 +53,7 @@ Inspection inspect(const Arguments& arguments) {
   } else {
     result.report = inspect_trace(result.path, result.verified);
   }
+  result.being_written = written && !result.report.sealed;
   read_profile(result);
   const Result<std::string> text = read_text_file(result.path / kManifestFile, kMaxTextFile);
   if (text) {
@@ -60,6 +64,7 @@ Inspection inspect(const Arguments& arguments) {
 }
 
 std::string state_of(const Inspection& i) {
+  if (i.being_written) return "still being written";
   if (i.repaired) return "repaired: sealed, every checksum is right";
   if (!i.report.intact) return "damaged";
   if (!i.report.sealed) return "not sealed: the recording did not end";
@@ -114,14 +119,16 @@ void add_profile(Lines& lines, const Inspection& i) {
   for (const auto& [key, value] : i.notes) lines.push_back({"profile: " + key, value});
 }
 
-// How many tokens a sequence has is written when a trace is sealed; until then its manifest says 0.
-std::string describe_sequence(const TraceSequence& s, bool sealed) {
-  const std::string recorded = sealed ? std::to_string(s.tokens) : "--repair counts those";
-  return fmt::format("{}, {} recorded, {} requested, stopped: {}", counted(s.prompt, "prompt token"), recorded,
-                     counted(s.requested_new_tokens, "new one"), s.stop_reason);
+// How many tokens a sequence has, and why it ended, is written when a trace is sealed; until then its manifest says 0.
+std::string describe_sequence(const TraceSequence& s, const Inspection& i) {
+  const std::string prompt = counted(s.prompt, "prompt token"), asked = counted(s.requested_new_tokens, "new one");
+  if (i.being_written) return fmt::format("{}, {} requested", prompt, asked);
+  const std::string recorded = i.report.sealed ? std::to_string(s.tokens) : "--repair counts those";
+  return fmt::format("{}, {} recorded, {} requested, stopped: {}", prompt, recorded, asked, s.stop_reason);
 }
 
-void add_manifest(Lines& lines, const TraceManifest& m, bool sealed) {
+void add_manifest(Lines& lines, const Inspection& inspection) {
+  const TraceManifest& m = *inspection.manifest;
   constexpr std::size_t kShownSequences = 8;
   if (!has_attention(m)) {
     lines.push_back({"attention", of_own_engine(m) ? "none: the engine's steps, without queries, keys and values"
@@ -138,7 +145,7 @@ void add_manifest(Lines& lines, const TraceManifest& m, bool sealed) {
   add_layers(lines, m);
   for (std::size_t i = 0; i < std::min(kShownSequences, m.sequences.size()); ++i) {
     const TraceSequence& s = m.sequences[i];
-    lines.push_back({fmt::format("sequence {}", s.id), describe_sequence(s, sealed)});
+    lines.push_back({fmt::format("sequence {}", s.id), describe_sequence(s, inspection)});
   }
   if (m.sequences.size() > kShownSequences) {
     lines.push_back({"more sequences", std::to_string(m.sequences.size() - kShownSequences)});
@@ -158,7 +165,7 @@ Table to_table(const Inspection& i) {
   const std::size_t size_line = lines.size();
   lines.push_back({"size", fmt::format("{:.2f} MiB", static_cast<double>(i.report.bytes) / (1 << 20))});
   for (const std::string& problem : i.report.problems) lines.push_back({"problem", problem});
-  if (i.manifest) add_manifest(lines, *i.manifest, i.report.sealed);
+  if (i.manifest) add_manifest(lines, i);
   add_profile(lines, i);
   table.raw_rows = lines;
   table.raw_rows[size_line] = {"bytes", std::to_string(i.report.bytes)};
@@ -196,6 +203,7 @@ std::string to_json(const Inspection& i) {
                                  {"intact", i.report.intact && i.report.sealed},
                                  {"verified", i.verified},
                                  {"repaired", i.repaired},
+                                 {"being_written", i.being_written},
                                  {"segments", i.report.segments},
                                  {"intact_segments", i.report.intact_segments},
                                  {"intact_steps", i.report.intact_steps},
@@ -225,6 +233,7 @@ int run_inspect(const Arguments& arguments) {
   if (report.sealed && report.intact) return static_cast<int>(ExitCode::kOk);
   const std::string why = report.problems.empty() ? "damaged" : report.problems.front();
   Error error(fmt::format("{}: {}; {}", result.path.string(), why, report.intact_text()), ExitCode::kDamagedTrace);
+  if (result.being_written) throw std::move(error).note("it can be read once its recording has ended");
   if (report.intact_steps == 0) throw error;
   throw std::move(error).note(fmt::format("`kvroof inspect --repair {}` keeps what is intact", result.path.string()));
 }

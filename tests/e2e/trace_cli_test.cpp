@@ -35,6 +35,29 @@ TEST_CASE("inspect of a trace that was not sealed does not say that nothing was 
   CHECK_THAT(repaired.out, ContainsSubstring("3 prompt tokens, 8 recorded, 6 new ones requested"));
 }
 
+TEST_CASE("A trace whose recording still runs is said to be still written, and no repair of it is recommended") {
+  const TemporaryFolder folder;
+  const std::string trace = folder.file("run.kvt");
+  const TraceManifest m = small_manifest();
+  {
+    TraceWriter writer(trace, m, 1);
+    small_step(writer, m, 0);
+    for (const std::string words : {"inspect " + trace, "replay " + trace + " --policy h2o --budget 0.5"}) {
+      const Ran ran = run_program(words);
+      check_error(ran, 4, trace + ": it is still being written; 1 step is intact\nnote: it can be read once");
+      for (const char* wrong : {"repair", "did not end", "not sealed"}) {
+        CHECK((ran.out + ran.err).find(wrong) == std::string::npos);
+      }
+    }
+    const auto json = nlohmann::json::parse(run_program("inspect --format json " + trace).out);
+    CHECK(json["being_written"] == true);
+  }
+  const Ran killed = run_program("inspect " + trace);  // as a killed recorder leaves it
+  CHECK_THAT(killed.out, ContainsSubstring("not sealed: the recording did not end"));
+  CHECK_THAT(killed.err, ContainsSubstring("inspect --repair"));
+  CHECK(nlohmann::json::parse(run_program("inspect --format json " + trace).out)["being_written"] == false);
+}
+
 TEST_CASE("inspect says what is in a trace, as text and as JSON") {
   const TemporaryFolder folder;
   write_small_trace(folder.file("run.kvt"));

@@ -43,6 +43,9 @@ TEST_CASE("A trace that is still written is not repaired, also without a profile
   CHECK(refusal(trace) == trace.string() + ": a program still writes it: expected a recording that has ended, to be "
                                            "repaired then");
   CHECK_FALSE(fs::exists(trace / "lost"));
+  const TraceReport report = inspect_trace(trace, false);
+  CHECK_FALSE(report.sealed);
+  CHECK(report.problems == std::vector<std::string>{"it is still being written"});
   for (std::uint32_t step = 2; step < kSmallSteps; ++step) small_step(writer, m, step);
   for (const TraceSequence& sequence : m.sequences) writer.set_stop_reason(sequence.id, "length");
   writer.seal();
