@@ -7,6 +7,7 @@
 
 #include "kvroof_version.hpp"
 #include "sim/core/alibi.hpp"
+#include "sim/core/counted.hpp"
 #include "traces/finite_elements.hpp"
 #include "traces/safetensors.hpp"
 #include "traces/writer.hpp"
@@ -130,6 +131,11 @@ TraceManifest make_manifest(const Sources& s, const ImportQkvOptions& options, R
   if (constexpr std::uint64_t kMostTokens = std::uint64_t{1} << 24; s.q.tokens > kMostTokens) {
     throw Error(fmt::format("tensors of {} tokens: expected at most {}, as many as a sequence of a trace has",
                             s.q.tokens, kMostTokens));
+  }
+  if (options.windows.size() > s.q.layers) {
+    throw usage_error(fmt::format("--window: the file has {}, found {} entries: expected one for each layer, or fewer, "
+                                  "which are repeated over the layers",
+                                  counted(s.q.layers, "layer"), options.windows.size()));
   }
   TraceLayer layer;
   layer.query_heads = static_cast<std::uint32_t>(std::min<std::uint64_t>(s.q.heads, UINT32_MAX));

@@ -16,7 +16,8 @@ struct ImportQkvOptions {
   bool alibi = false;            // standard slopes for the number of query heads
   RotaryInfo rotary = {};        // how q and k were turned, where that is known; dims 0: the whole width
   float softcap = 0;             // of logits; 0: none
-  // Tokens that a query sees, its own included, of the first layers; repeated over all of them. 0: all. Empty: all 0.
+  // Tokens that a query sees, its own included, of the first layers; repeated over all of them, at most one for each.
+  // 0: all. Empty: all 0.
   std::vector<std::uint32_t> windows = {};
 };
 

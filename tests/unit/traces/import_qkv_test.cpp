@@ -193,6 +193,22 @@ TEST_CASE("Windows are repeated over the layers, and a soft-cap is that of all o
   CHECK(windows == std::vector<std::uint32_t>{3, 0, 3, 0, 3});
 }
 
+TEST_CASE("More windows than the file has layers are refused, and as many are taken") {
+  TemporaryFolder folder;
+  const fs::path in = write_tensors(
+      folder.path() / "in.safetensors",
+      {counted("q", kF, {2, 2, 8, 4}), counted("k", kF, {2, 1, 8, 4}), counted("v", kF, {2, 1, 8, 4})});
+  ImportQkvOptions options;
+  options.prompt = 4;
+  options.windows = {4, 0, 8};
+  CHECK_THROWS_WITH(import_qkv(in, options, folder.path() / "run.kvt"),
+                    "--window: the file has 2 layers, found 3 entries: expected one for each layer, or fewer, which "
+                    "are repeated over the layers");
+  CHECK_FALSE(fs::exists(folder.path() / "run.kvt"));
+  options.windows = {4, 0};
+  import_qkv(in, options, folder.path() / "run.kvt");
+}
+
 TEST_CASE("Importing the same tensors twice gives the same bytes") {
   TemporaryFolder folder;
   const fs::path in =
