@@ -137,7 +137,11 @@ std::vector<AnalysisResult> analyze(const TraceReader& trace, std::span<const An
   ExactRows rows(pool);
   for (const TraceSequence& sequence : manifest.sequences) {
     for (std::uint32_t layer = options.first_layer; layer <= last && !of_rows.empty(); ++layer) {
-      run_layer(trace, sequence, layer, rows, of_rows, pool);
+      try {
+        run_layer(trace, sequence, layer, rows, of_rows, pool);
+      } catch (const InfiniteLogit& logit) {
+        throw place_of_logit(logit, trace, sequence, LayerId(layer));
+      }
       layer_done();
     }
   }

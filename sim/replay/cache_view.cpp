@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/core/kv_quantizer.hpp"
+#include "traces/finite_elements.hpp"
 
 namespace kvroof {
 namespace {
@@ -91,6 +92,11 @@ void CacheView::start_layer(const TraceLayer& layer, DType type, const LayerKeys
   age_layer(layer, k, v);
   aged_rows_ = stored(keys_values.tokens, k, v);
   aged_.start_layer(layer, type_.rows(), aged_rows_, max_rows);
+}
+
+std::optional<std::size_t> CacheView::first_unheld_value() const {
+  const auto written = first_not_finite(type_.rows(), written_rows_.v);
+  return written || !type_.by_age() ? written : first_not_finite(type_.rows(), aged_rows_.v);
 }
 
 // As if the last token had left the window. Of k whole groups alone: a rest is never met so.

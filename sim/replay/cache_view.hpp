@@ -35,6 +35,8 @@ class CacheView {
   // As ExactRows has them; `layer` stays alive.
   void start_layer(const TraceLayer& layer, DType type, const LayerKeysValues& keys_values, std::uint32_t max_rows);
   void compute(std::uint32_t first, std::uint32_t count, std::span<const std::byte> q);
+  // Index of the first element of v of the layer that is beyond what the cache's type holds.
+  [[nodiscard]] std::optional<std::size_t> first_unheld_value() const;
 
   // Of a query of the block over these tokens. `aged`: it meets what the tokens before it left, as in decoding; a
   // prompt that is attended to as a whole is not.
@@ -66,6 +68,7 @@ class CacheViews {
   [[nodiscard]] const CacheView* of(const PolicySpec& spec) const;
   void start_layer(const TraceLayer& layer, DType type, const LayerKeysValues& keys_values, std::uint32_t max_rows);
   void compute(std::uint32_t first, std::uint32_t count, std::span<const std::byte> q);
+  [[nodiscard]] const std::vector<std::unique_ptr<CacheView>>& all() const { return views_; }
 
  private:
   ThreadPool& pool_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -43,6 +44,13 @@ RowsView rows_of(const std::vector<std::byte>& data, DType type, std::uint32_t h
 }
 
 }  // namespace
+
+InfiniteLogit::InfiniteLogit(std::uint32_t query_head, std::uint32_t token, bool is_of_query)
+    : Error(fmt::format("query head {}, token {}: {}", query_head, token,
+                        is_of_query ? "q holds NaN or infinity" : "q·k is beyond the range of float")),
+      head(query_head),
+      position(token),
+      of_query(is_of_query) {}
 
 std::uint32_t rows_of_block(const TraceLayer& layer, const LayerKeysValues& keys_values) {
   constexpr std::uint32_t kMostRows = 32;
@@ -189,8 +197,8 @@ void ExactRows::finish_logits(std::uint32_t kv_head, std::uint32_t position) {
     std::uint32_t infinite = 0;
     for (const float x : logits) infinite |= (std::bit_cast<std::uint32_t>(x) & kExponent) == kExponent ? 1U : 0U;
     if (infinite != 0) {
-      throw Error(fmt::format("query head {}, token {}: q·k is beyond the range of float, so nothing can be said of it",
-                              head, position));
+      const bool of_query = !std::ranges::all_of(query(position, head), [](float x) { return std::isfinite(x); });
+      throw InfiniteLogit(head, position, of_query);
     }
   }
 }

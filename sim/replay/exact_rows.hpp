@@ -9,6 +9,7 @@
 
 #include "sim/attention/attention.hpp"
 #include "sim/attention/sums.hpp"
+#include "sim/core/error.hpp"
 #include "sim/core/ids.hpp"
 #include "sim/core/thread_pool.hpp"
 #include "sim/replay/interleaved_rows.hpp"
@@ -23,6 +24,13 @@ struct RowsWanted {
   bool exponentials = false;  // instead of the weights, and interleaved: of rows whose points hold slots of their own
   bool masses = false;        // sums of the weights or exponentials; without them exponentials are interleaved alone
   bool outputs = false;       // weighted sums of the values; with masses
+};
+
+// A logit is no number: compute() throws it, and place_of_logit() (finite_values.hpp) says of which trace.
+struct InfiniteLogit : Error {
+  InfiniteLogit(std::uint32_t query_head, std::uint32_t token, bool is_of_query);
+  std::uint32_t head, position;
+  bool of_query;  // the query itself holds NaN or infinity; else a product is beyond the range of float
 };
 
 class ExactRows {

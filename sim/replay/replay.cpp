@@ -159,7 +159,11 @@ std::vector<PointResult> Replayer::run() {
   for (std::size_t sequence = 0; sequence < manifest_.sequences.size(); ++sequence) {
     if (asks_kinds_) token_kinds_ = token_kinds_of(options_, manifest_.sequences[sequence]);
     for (std::uint32_t layer = 0; layer < manifest_.layers.size(); ++layer) {
-      run_layer(sequence, layer);
+      try {
+        run_layer(sequence, layer);
+      } catch (const InfiniteLogit& logit) {
+        throw place_of_logit(logit, trace_, manifest_.sequences[sequence], LayerId(layer));
+      }
       if (options_.observer != nullptr) options_.observer->progress(++done, total);
     }
   }
@@ -187,6 +191,7 @@ void Replayer::run_layer(std::size_t sequence, std::uint32_t layer) {
   }
   if (decode_rows_ || first_prompt_row_ < at_->prompt) {
     caches_.start_layer(shape, manifest_.kv_type, keys_values, block_rows_);
+    if (reads_values(points_, options_.measure)) require_held_values(trace_, *at_, LayerId(layer), shape, caches_);
   }
   const std::size_t row_bytes = std::size_t{shape.query_heads} * shape.k_width * size_of(manifest_.kv_type);
   const auto visit = [&](std::uint32_t first, std::uint32_t rows, std::span<const std::byte> q) {

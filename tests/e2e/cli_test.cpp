@@ -332,7 +332,7 @@ TEST_CASE("Imported tensors whose products overflow give one sentence, not numbe
   REQUIRE(run_program(import + folder.file("huge.kvt")).code == 0);
   for (const char* policy : {"window", "h2o", "oracle"}) {
     check_refused("replay " + folder.file("huge.kvt") + " --budget 0.5 --policy " + policy, 1,
-                  "beyond the range of float");
+                  "huge.kvt: q·k is beyond the range of float (sequence 0, layer 0, query head 0, token ");
   }
 }
 
