@@ -267,6 +267,7 @@ class Comparison final : public ReplayObserver {
     }
     report_.overlap.assign(std::size_t{report_.steps + 1} * report_.layers, 0.0);
     sets_.assign(report_.overlap.size(), 0);
+    report_.lowest.assign(report_.layers, 1.0);
   }
 
   bool wants_kept(StepId step, StepId) override { return step.value <= report_.steps; }
@@ -279,8 +280,10 @@ class Comparison final : public ReplayObserver {
     const auto [common, ours, held] = closed_sets_.meet(index, set);
     const std::size_t larger = std::max({held, ours, std::size_t{1}});
     const std::size_t cell = std::size_t{set.step.value} * report_.layers + set.layer.value;
-    report_.overlap[cell] += static_cast<double>(common) / static_cast<double>(larger);
+    const double overlap = static_cast<double>(common) / static_cast<double>(larger);
+    report_.overlap[cell] += overlap;
     ++sets_[cell];
+    add_to_step(index, cell, overlap);
     if (common == larger) return;
     if (set.step.value == 0) report_.equal_after_prompt = false;
     const std::uint32_t shared = report_.first_differing_token.value_or(report_.steps + 1);
@@ -289,12 +292,25 @@ class Comparison final : public ReplayObserver {
 
   // Where there were no sets they are equal: after the prompt a policy that reads a part has read nothing.
   void finish() {
+    end_step();
     for (std::size_t i = 0; i < sets_.size(); ++i) {
       report_.overlap[i] = sets_[i] == 0 ? 1 : report_.overlap[i] / static_cast<double>(sets_[i]);
     }
   }
 
  private:
+  // The sets of one step of a sequence's layer come one after the other.
+  void add_to_step(std::size_t sequence, std::size_t cell, double overlap) {
+    if (sequence != step_.sequence || cell != step_.cell) end_step();
+    step_ = {sequence, cell, step_.sum + overlap, step_.heads + 1};
+  }
+  void end_step() {
+    if (step_.heads == 0) return;
+    double& lowest = report_.lowest[step_.cell % report_.layers];
+    lowest = std::min(lowest, step_.sum / static_cast<double>(step_.heads));
+    step_ = {};
+  }
+
   [[nodiscard]] std::uint32_t shared_steps(std::size_t index) const {
     const TraceSequence& a = open_.manifest().sequences[index];
     const TraceSequence& b = closed_.manifest().sequences[index];
@@ -306,6 +322,11 @@ class Comparison final : public ReplayObserver {
   ClosedSets& closed_sets_;
   OpenClosedReport& report_;
   std::vector<std::uint64_t> sets_;  // added up in each cell of overlap
+  struct Step {
+    std::size_t sequence = 0, cell = 0;
+    double sum = 0;
+    std::uint64_t heads = 0;
+  } step_;
 };
 
 }  // namespace
@@ -314,12 +335,6 @@ double OpenClosedReport::mean_of_layer(std::uint32_t layer) const {
   double sum = 0;
   for (std::uint32_t step = 0; step <= steps; ++step) sum += at(step, layer);
   return sum / (steps + 1);
-}
-
-double OpenClosedReport::lowest_of_layer(std::uint32_t layer) const {
-  double lowest = 1;
-  for (std::uint32_t step = 0; step <= steps; ++step) lowest = std::min(lowest, at(step, layer));
-  return lowest;
 }
 
 OpenClosedReport compare_open_closed(const TraceReader& open, const TraceReader& closed, ThreadPool& pool,

@@ -31,12 +31,12 @@ struct OpenClosedReport {
   // policy reads a part of what it keeps it is of what is read, mean over query heads; 1 after the prompt, with nothing
   // read yet.
   std::vector<double> overlap;
+  std::vector<double> lowest;  // [layer]: of all steps of all sequences, each a mean over its heads alone
 
   [[nodiscard]] double at(std::uint32_t step, std::uint32_t layer) const {
     return overlap[std::size_t{step} * layers + layer];
   }
   [[nodiscard]] double mean_of_layer(std::uint32_t layer) const;  // over all steps
-  [[nodiscard]] double lowest_of_layer(std::uint32_t layer) const;
 };
 
 // `open` was recorded under full attention, `closed` under a policy, on the same model and prompts. Throws

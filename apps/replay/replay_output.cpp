@@ -159,7 +159,7 @@ std::string open_closed_table(const OpenClosedReport& report) {
       {"layer", "layer"}, {"overlap mean", "mean"}, {"overlap lowest step", "low"}, {"after the prompt", "p"}};
   for (std::uint32_t layer = 0; layer < report.layers; ++layer) {
     table.rows.push_back({std::to_string(layer), fmt::format("{:.4f}", report.mean_of_layer(layer)),
-                          fmt::format("{:.4f}", report.lowest_of_layer(layer)),
+                          fmt::format("{:.4f}", report.lowest[layer]),
                           fmt::format("{:.4f}", report.at(0, layer))});
   }
   const std::string token = report.first_differing_token ? fmt::format("decoded token {} is the first that differs",
@@ -238,6 +238,7 @@ Json json_of(const OpenClosedReport& report) {
   Json json = {{"policy", report.policy}, {"equal_after_prompt", report.equal_after_prompt}};
   json["first_differing_token"] = report.first_differing_token ? Json(*report.first_differing_token) : Json(nullptr);
   json["equal_layer0_until_differing"] = report.equal_layer0_until_differing;
+  json["lowest"] = report.lowest;   // [layer]
   json["overlap"] = Json::array();  // [step][layer]
   for (std::uint32_t step = 0; step <= report.steps; ++step) {
     const auto row = report.overlap.begin() + static_cast<std::ptrdiff_t>(std::size_t{step} * report.layers);

@@ -77,6 +77,41 @@ TEST_CASE("open against closed loop: the same sets after the prompt, and in laye
   CHECK(swapped.err.find("cannot be compared") != std::string::npos);
 }
 
+TEST_CASE("the lowest overlap of a layer is that of one step of one sequence, whatever the other sequences have") {
+  const TemporaryFolder folder;
+  const auto recorded = [&](const std::string& name, const std::string& prompts, const std::string& policy) {
+    const Ran ran = run_program("record --model " KVROOF_SOURCE_DIR "/models/demo " + prompts +
+                                " --max-tokens 30 --ignore-eos --backend reference --policy " + policy + " -o " +
+                                folder.file(name + policy.substr(0, 3)));
+    INFO(ran.err);
+    REQUIRE(ran.code == 0);
+  };
+  const auto lowest = [&](const std::string& name, const std::string& prompts) {
+    recorded(name, prompts, "full");
+    recorded(name, prompts, "h2o:budget=0.3");
+    const Ran ran = run_program("replay " + folder.file(name + "ful") + " --closed-loop " + folder.file(name + "h2o") +
+                                " --format json");
+    INFO(ran.err);
+    REQUIRE(ran.code == 0);
+    return json::parse(ran.out)["open_closed_loop"]["lowest"].get<std::vector<double>>();
+  };
+  std::string first = "--ids '", second = "--ids '";
+  for (int i = 0; i < 48; ++i) {
+    first += std::to_string(100 + i * 37 % 900) + " ";
+    second += std::to_string(100 + i * i * 53 % 900) + " ";
+  }
+  first += "' ", second += "' ";
+  const std::vector<double> one = lowest("a", first), other = lowest("b", second), both = lowest("c", first + second);
+  REQUIRE(both.size() == 6);
+  bool apart = false;
+  for (std::size_t layer = 0; layer < both.size(); ++layer) {
+    INFO(layer);
+    CHECK(both[layer] == std::min(one[layer], other[layer]));
+    apart = apart || one[layer] != other[layer];
+  }
+  CHECK(apart);
+}
+
 TEST_CASE("what a window of the layer hides is in neither loop's set") {
   TemporaryFolder folder;
   const std::string model = KVROOF_SOURCE_DIR "/tests/golden/models/mistral";  // with a window of 16
