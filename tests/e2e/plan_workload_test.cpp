@@ -39,8 +39,8 @@ TEST_CASE("a policy that looks ahead is served by no engine: predictions refuse 
   for (const std::string verb : {"plan", "compare", "simulate --rate 1"}) {
     for (const std::string policy : {"oracle", "oracle-causal"}) {
       for (const std::string& more : {std::string(), " --trace " + trace}) {
-        const Ran ran = run_program(verb + " --model llama-3-8b --device h200 --prompt 1k --output 64 --policy h2o," +
-                                    policy + " --budget 0.5" + more);
+        const Ran ran = run_program(verb + " --model llama-3-8b --device h200 --prompt 1k --output 64 --policy " +
+                                    policy + ":budget=0.5" + more);
         INFO(verb << more << ": " << ran.err);
         CHECK(ran.code == 2);
         CHECK(ran.err.find("policy " + policy + " looks ahead and is a bound") != std::string::npos);

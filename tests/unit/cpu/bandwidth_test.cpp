@@ -75,15 +75,13 @@ TEST_CASE("a bandwidth is measured in no more memory than a run reads where cach
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST_CASE("where there is neither memory nor a thread to be had no bandwidth is measured, and the program goes on") {
-  for (const unsigned threads : {1U, 4U}) {
-    const int code = kvroof::test::in_child([&] {
-      const rlimit none{1, 1};  // bytes of addresses: nothing more is mapped
-      setrlimit(RLIMIT_AS, &none);
-      _exit(measure_read_bandwidth(threads, 0.01) ? 1 : 0);
-    });
-    CHECK(code == 0);
-  }
+TEST_CASE("where not all threads are to be had no bandwidth is measured, and the program goes on") {
+  const int code = kvroof::test::in_child([] {
+    const rlimit none{1, 1};  // bytes of addresses: no stacks beside those that other threads have left
+    setrlimit(RLIMIT_AS, &none);
+    _exit(measure_read_bandwidth(512, 0.01) ? 1 : 0);
+  });
+  CHECK(code == 0);
 }
 #endif
 
