@@ -137,6 +137,9 @@ Result<Estimate> predict_memory(const PublishedRow& row, const PublishedSetting&
     const double fits = ledger.fits() ? 1 : 0;
     return Estimate{fits, fits, fits, fits, fits, CostTerm::kMemory};
   }
+  if (const EngineProfile& engine = server.cost().engine(); engine.fills_memory) {
+    return failure("{} takes its share of the memory when it starts, whatever sequences hold of it", engine.name);
+  }
   return scaled(ledger.needed(), 1 / (row.unit == "MB" || row.unit == "MiB" ? 1 << 20 : kGiB));
 }
 

@@ -12,6 +12,7 @@
 #include "apps/compare/compare_output.hpp"
 #include "apps/prediction/cached_prompt.hpp"
 #include "apps/prediction/device_prices.hpp"
+#include "apps/prediction/engine_hardware.hpp"
 #include "sim/core/files.hpp"
 #include "sim/core/suggest.hpp"
 
@@ -125,6 +126,8 @@ int run_compare(const Arguments& arguments) {
   const Measure& by = measure_of(measure_name(arguments, request));
   if (!arguments.has("device")) throw usage_error("--device is missing: `kvroof devices` lists the names");
   std::vector<Device> devices = devices_of(arguments.get<std::string>("device"));
+  if (arguments.get<std::string>("device") == "all") request.foreign = take_out_foreign(request, devices);
+  for (const Device& device : devices) check_runs_on(request, device);
   set_prices(arguments, devices);
   const std::string svg = svg_file(arguments);
   const std::vector<Workload> workloads = make_workloads(request, arguments);

@@ -15,6 +15,7 @@
 #include "apps/prediction/accounting_output.hpp"
 #include "apps/prediction/cached_prompt.hpp"
 #include "apps/prediction/device_prices.hpp"
+#include "apps/prediction/engine_hardware.hpp"
 #include "apps/prediction/estimate_text.hpp"
 #include "apps/prediction/intervals.hpp"
 #include "apps/prediction/workload.hpp"
@@ -303,6 +304,7 @@ int run_plan(const Arguments& arguments) {
         .note("`kvroof compare` takes several");
   }
   Device device = find_device(arguments.get<std::string>("device"), data_folder() / "catalog");
+  check_runs_on(request, device);
   set_prices(arguments, std::span(&device, 1));
   Goals goals = goals_of(arguments, request.output);
   const bool longest_prompt = arguments.get<std::string>("prompt") == "max";

@@ -204,9 +204,11 @@ std::vector<std::string> speculation_notes(const std::vector<Deployment>& deploy
   if (!draft.shape) {
     notes.emplace_back("drafts take no time: a server's host looks them up, or what makes them is left out");
   } else if (draft.of_target) {
+    const std::string_view whose = draft.name == "mtp" ? "; whether this checkpoint comes with one, "
+                                                         "num_nextn_predict_layers or the like in its config.json says"
+                                                       : "; it comes with no checkpoint, and is trained for it";
     notes.push_back(fmt::format("--draft {}: a layer of {:.3g} B parameters on the target, with a whole cache of its "
-                                "own",
-                                draft.name, 1e-9 * static_cast<double>(draft.parameters())));
+                                "own{}", draft.name, 1e-9 * static_cast<double>(draft.parameters()), whose));
   } else {
     notes.push_back(fmt::format("--draft {}: on the same devices, in {}, with a whole cache of its own", draft.name,
                                 draft.weights->name));

@@ -20,7 +20,7 @@ std::vector<std::optional<Speculation>> speculations_of(const Arguments& argumen
 
 // "4 tokens of mtp".
 std::string drafts_text(const Speculation& speculation);
-// ", 4 tokens of mtp", behind what a deployment is called; empty: without drafts.
+// ", 4 tokens of mtp at 0.8" (the share accepted), to append to a deployment's name; empty: without drafts.
 std::string with_drafts_text(const Deployment& deployment);
 // Whether any of them drafts; the same where it is, and "none".
 bool drafts_anything(const std::vector<Deployment>& deployments);

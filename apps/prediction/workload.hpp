@@ -25,7 +25,7 @@ constexpr std::uint32_t kMostPrompt = 1U << 24;  // tokens; no model has as many
 // What plan and compare are asked about.
 struct WorkloadRequest {
   ModelShape model;
-  std::vector<Deployment> deployments;  // types of the weights × devices that share each layer; at least one
+  std::vector<Deployment> deployments;  // weight formats × layouts (tp, pp, dp, ep) × ways of drafting; at least one
   std::vector<PolicySpec> points;  // policies × budgets × types of the cache
   bool several_caches = false;     // more than one type of the cache was asked for
   std::uint32_t prompt = 0, output = 0;
@@ -38,6 +38,7 @@ struct WorkloadRequest {
   std::string stored_cache;                    // type of the cache that its file states, likewise; or empty
   bool keeps_cache = false;                    // it is taken where no --kv was asked for
   bool default_cache = false;                  // none was
+  std::vector<std::string> foreign;            // devices of --device all that the engine does not run on
   std::vector<std::string> left_out;           // layouts that the model cannot be spread over, and why
   bool halved = false;                         // its weights are stored in 32 bits, and the engine runs 16
   std::string unknown_windows;                 // of a GGUF file, which are not counted: a sentence; or empty

@@ -107,6 +107,10 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request, std::spa
         "it from a recorded run");
   }
   if (!request.unknown_windows.empty()) notes.push_back(request.unknown_windows);
+  if (!request.foreign.empty()) {
+    notes.push_back(fmt::format("left out, for {} does not run there: {}", request.engine->name,
+                                join(request.foreign)));
+  }
   if (!request.left_out.empty()) {
     notes.push_back(fmt::format("left out, for the model cannot be spread so: {}", fmt::join(request.left_out, "; ")));
   }

@@ -55,6 +55,13 @@ DType run_type(const WorkloadRequest& request) {
 }  // namespace
 
 std::vector<WeightFormat> weight_formats_of(const Arguments& arguments, WorkloadRequest& request) {
+  if (arguments.has("dtype") && arguments.get<std::string>("dtype") != "auto") {
+    std::vector<WeightFormat> formats;
+    for (const std::string& item : split_list("dtype", arguments.get<std::string>("dtype"))) {
+      formats.push_back(weight_format_value(item));
+    }
+    return formats;
+  }
   const bool keeps = !request.is_own_engine();
   const auto stored = stored_format(arguments.get<std::string>("model"), request.model);
   const WeightFormat own = keeps && stored ? *stored : plain_format(run_type(request));
@@ -66,16 +73,10 @@ std::vector<WeightFormat> weight_formats_of(const Arguments& arguments, Workload
     request.halved = !stored && run_type(request) != request.model.weight_type;
     return {own};
   }
-  const std::string& text = arguments.get<std::string>("dtype");
-  if (text == "auto") {
-    std::vector<WeightFormat> formats = {own};
-    for (const char* other : {"fp8", "int4"}) {
-      if (own.name != other) formats.push_back(*parse_weight_format(other));
-    }
-    return formats;
+  std::vector<WeightFormat> formats = {own};
+  for (const char* other : {"fp8", "int4"}) {
+    if (own.name != other) formats.push_back(*parse_weight_format(other));
   }
-  std::vector<WeightFormat> formats;
-  for (const std::string& item : split_list("dtype", text)) formats.push_back(weight_format_value(item));
   return formats;
 }
 

@@ -123,6 +123,10 @@ void note_columns(const ReplayAnswer& answer, Notes& notes) {
   const bool shows_worst = measured && (answer.request.devices.empty() || !positions);
   notes.push_back(std::string("kept: tokens in a head, mean over the decoded steps") +
                   (shows_worst ? "; recall worst: the mean of the lowest 1 %" : ""));
+  const auto& quality = answer.results.front().quality;
+  if (answer.request.devices.empty() && quality && quality->recall_standard_error()) {
+    notes.push_back(fmt::format("±: standard error of the recall over {} sequences", quality->sequences.size()));
+  }
   if (positions) note_positions(answer, notes);
   const auto dense = [](const PointResult& r) { return r.traits.dense_layers > 0; };
   if (positions && std::ranges::any_of(answer.results, dense)) {

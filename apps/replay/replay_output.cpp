@@ -112,6 +112,7 @@ void add_cells(Cells& cells, const ReplayPoint& p, PolicyLabels& labels, bool de
   cells.add(resident.title(), resident.cell(p.accounting.kv_resident));
   if (!devices) cells.add(read.title(), read.cell(p.accounting.kv_read));
   cells.add("recall mean", share(quality ? std::optional(quality->recall_mean) : std::nullopt));
+  if (!devices && quality && quality->recall_standard_error()) cells.add("±", share(quality->recall_standard_error()));
   // Beside devices there is room for one of the two.
   if (!devices || !bounds) {
     cells.add("recall worst", share(quality ? std::optional(quality->recall_worst1) : std::nullopt));
@@ -212,9 +213,24 @@ Json json_of(const ReplayPoint& p) {
   return json;
 }
 
+// How sequences differ, of which the means are.
+Json json_of_sequences(const Quality& quality) {
+  Json sequences = Json::array();
+  for (const SequenceQuality& s : quality.sequences) {
+    sequences.push_back({{"id", s.id},
+                         {"recall_mean", s.recall_mean},
+                         {"output_error", quality.output_error ? Json(s.output_error) : Json(nullptr)}});
+  }
+  const auto or_null = [](const std::optional<double>& x) { return x ? Json(*x) : Json(nullptr); };
+  return {{"sequences", sequences},
+          {"recall_standard_error", or_null(quality.recall_standard_error())},
+          {"output_error_standard_error", or_null(quality.output_error_standard_error())}};
+}
+
 // What does not depend on device and batch: quality by layer, and how the recording was reproduced.
 Json json_of(const PointResult& result) {
   Json json = {{"point", result.spec.text()}, {"bound", result.traits.bound}};
+  json["kept_by_layer"] = kept_by_layer(result.residency);
   if (result.quality) {
     json["values"] = result.quality->values;
     json["layers"] = Json::array();
@@ -223,6 +239,7 @@ Json json_of(const PointResult& result) {
           {{"recall_mean", layer.recall_mean},
            {"output_error", result.quality->output_error ? Json(layer.output_error) : Json(nullptr)}});
     }
+    json.update(json_of_sequences(*result.quality));
   }
   if (result.reproduction) {
     const Reproduction& r = *result.reproduction;

@@ -195,6 +195,22 @@ std::vector<std::reference_wrapper<const ResidencyLog>> decoding(std::span<const
   return found;
 }
 
+std::vector<double> kept_by_layer(std::span<const ResidencyLog> sequences) {
+  const auto logs = decoding(sequences);
+  std::vector<double> kept;
+  for (std::uint32_t i = 0; !logs.empty() && i < logs.front().get().head().layers; ++i) {
+    double tokens = 0, steps = 0;
+    for (const ResidencyLog& log : logs) {
+      const Residency layer = log.expand_layer(i);
+      for (std::uint32_t step = layer.steps > 0 ? 1 : 0; step <= layer.steps; ++step, ++steps) {
+        tokens += static_cast<double>(layer.at(step, 0).resident) / layer.rows_of_token(0);
+      }
+    }
+    kept.push_back(tokens / steps);
+  }
+  return kept;
+}
+
 ResidencySummary summarise(std::span<const ResidencyLog> sequences) {
   SummarySum sum;
   for (const ResidencyLog& log : sequences) {

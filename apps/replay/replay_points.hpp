@@ -54,6 +54,10 @@ KvType cache_of(const PolicySpec& spec, const TraceManifest& manifest);
 // The sequences that decoded tokens; all of a recording in which none did.
 std::vector<std::reference_wrapper<const ResidencyLog>> decoding(std::span<const ResidencyLog> sequences);
 
+// Tokens that a head of each layer holds after a step, mean over decode steps and sequences; after the prompt where
+// nothing was decoded.
+std::vector<double> kept_by_layer(std::span<const ResidencyLog> sequences);
+
 // The mean of the sequences of one point, made layer by layer so that no residency is ever held as a whole.
 ResidencySummary summarise(std::span<const ResidencyLog> sequences);
 

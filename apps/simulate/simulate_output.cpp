@@ -13,6 +13,7 @@
 #include "apps/prediction/estimate_text.hpp"
 #include "apps/prediction/speculation.hpp"
 #include "apps/simulate/simulate_answer.hpp"
+#include "apps/simulate/simulate_notes.hpp"
 #include "apps/simulate/simulate_prefix_output.hpp"
 #include "apps/simulate/simulate_transfers.hpp"
 #include "kvroof_version.hpp"
@@ -22,9 +23,6 @@ namespace kvroof {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// Whether any answer has a second token, so that there is a time between them.
-bool has_gaps(const SimulatedRow& row) { return row.outcome.gaps.count() > 0; }
 
 Table latency_table(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
   Table table;
@@ -45,8 +43,8 @@ Table latency_table(const SimulateRequest& r, const std::vector<SimulatedRow>& r
     cells.push_back(priced ? number_text(row.tokens_per_s.value) : "–");
     latency(row.latency.first_token.p50, priced);
     latency(row.latency.first_token.p99, priced);
-    latency(row.latency.token.p50, priced && has_gaps(row));
-    latency(row.latency.token.p99, priced && has_gaps(row));
+    latency(row.latency.token.p50, priced && row.has_gaps());
+    latency(row.latency.token.p99, priced && row.has_gaps());
     if (r.has_goals()) cells.push_back(priced ? fmt::format("{:.1f} %", 100 * row.attained.value) : "–");
     table.rows.push_back(std::move(cells));
   }
@@ -108,6 +106,24 @@ Table load_table(const SimulateRequest& r, const std::vector<SimulatedRow>& rows
   return table;
 }
 
+// What goals are often of, without intervals.
+Table percentile_table(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
+  Table table;
+  table.columns = {{"device", "device", false}, {"policy", "policy", false}, {"TTFT p90 ms", "ttft_p90_ms"},
+                   {"p95", "ttft_p95_ms"},      {"TPOT p90 ms", "tpot_p90_ms"}, {"p95", "tpot_p95_ms"},
+                   {"answer p50 s", "e2e_p50_s"}, {"p95", "e2e_p95_s"}, {"p99", "e2e_p99_s"}};
+  for (const SimulatedRow& row : rows) {
+    if (!row.problem.empty()) continue;
+    const RequestEstimates& l = row.latency;
+    const auto text = [](const Estimate& e, double scale) { return number_text(e.value * scale); };
+    const auto token = [&](const Estimate& e) { return row.has_gaps() ? text(e, 1e3) : std::string("–"); };
+    table.rows.push_back({devices_text(row), policy_text(r, row), text(l.first_token.p90, 1e3),
+                          text(l.first_token.p95, 1e3), token(l.token.p90), token(l.token.p95), text(l.whole.p50, 1),
+                          text(l.whole.p95, 1), text(l.whole.p99, 1)});
+  }
+  return table;
+}
+
 Table found_table(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
   Table table;
   table.columns = {{"device", "device", false}, {"policy", "policy", false}};
@@ -118,120 +134,6 @@ Table found_table(const SimulateRequest& r, const std::vector<SimulatedRow>& row
     for (std::string& cell : prefix_cells(r, row)) table.rows.back().push_back(std::move(cell));
   }
   return table;
-}
-
-// Where intervals are from, and what sets the upper ends of the slowest requests.
-std::string intervals_note(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
-  std::string text = "intervals: all steps and prompts at the ends of their own intervals, and at least as wide as "
-                     "measured runs of servers lie from simulated ones";
-  if (r.cold) {
-    text += " in their first minute";
-  } else if (r.workload.model.experts > 0) {
-    text += "; first minutes of servers of experts are far slower (--cold)";
-  }
-  std::string wide;
-  for (const SimulatedRow& row : rows) {
-    if (!row.problem.empty()) continue;
-    const RequestEstimates& l = row.latency;
-    wide += fmt::format("{}{}first tokens {}, ", wide.empty() ? "" : "; ",
-                        rows.size() == 1 ? "" : fmt::format("{} under {}: ", devices_text(row), policy_text(r, row)),
-                        name_of(l.first_token.p99_wide_by));
-    if (has_gaps(row)) wide += fmt::format("tokens {}, ", name_of(l.token.p99_wide_by));
-    wide += fmt::format("answers {}", name_of(l.whole.p99_wide_by));
-  }
-  return wide.empty() ? text : fmt::format("{}. What makes p99 wide: {}", text, wide);
-}
-
-// Servers that answers outlast have not filled when the last request comes; empty: they have.
-std::string too_short(const SimulateRequest& r, const SimulatedRow& row) {
-  const auto count = static_cast<double>(row.outcome.requests.size());
-  const double wanted = lasting_count(row);
-  if (!r.lasts || count >= wanted || row.falls_behind()) return {};
-  const std::string found = r.highest_rate    ? ": the rate that was found is that of a burst, more than lasts;"
-                            : r.replicas == 0 ? ": the servers that were found bear a burst, not a rate that lasts;"
-                                              : ";";
-  return fmt::format("{} under {}: requests came for {:.0f} s and an answer took {:.0f} s, so that servers were still "
-                     "filling when the last came{} more requests{} ask more of them",
-                     devices_text(row), policy_text(r, row), count / row.rate, row.latency.whole.mean.value, found,
-                     r.drawn ? fmt::format(" (--count {:.0f})", std::ceil(wanted / 1000) * 1000) : "");
-}
-
-// Servers that keep up answer as many requests as come, but for two edges of a short run: arrivals that are drawn are
-// seldom as many as asked for, and the last answer is waited for; empty: they hardly matter.
-std::string edges(const SimulateRequest& r, const SimulatedRow& row) {
-  constexpr double kHardly = 0.02;
-  const double served = row.requests_per_s.value;
-  if (r.asked_rate == 0 || row.rate <= 0 || row.falls_behind() || row.refused > 0) return {};
-  if (std::abs(served / r.asked_rate - 1) <= kHardly) return {};
-  const std::string count = r.drawn ? " (--count)" : "";
-  if (row.rate < (1 - kHardly) * r.asked_rate) {
-    return fmt::format("{} under {}: the {} requests came at {} a second, fewer than --rate {:g}, and servers kept up "
-                       "with those; whether they do with --rate takes more requests{}",
-                       devices_text(row), policy_text(r, row), row.outcome.requests.size(), number_text(row.rate),
-                       r.asked_rate, count);
-  }
-  return fmt::format("{} under {}: servers keep up, though {} requests/s are not those of --rate {:g}: the {} requests "
-                     "came at {} a second, and the last answer is waited for; more requests{} come nearer",
-                     devices_text(row), policy_text(r, row), number_text(served), r.asked_rate,
-                     row.outcome.requests.size(), number_text(row.rate), count);
-}
-
-// Clients whose requests are all alike come back together, so that groups never fall out of step; empty: they do.
-std::string in_step(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
-  const auto grouped = [](const SimulatedRow& row) { return row.deployment->data_parallel > 1; };
-  const auto alike = [&](const Request& a) {
-    return a.prompt == r.requests.front().prompt && a.output == r.requests.front().output;
-  };
-  if (r.clients < 2 || std::ranges::none_of(rows, grouped) || !std::ranges::all_of(r.requests, alike)) return {};
-  return fmt::format("requests are all alike, so that groups compute the prompts of {} clients in the same steps for "
-                     "as long as they ask; lengths that vary{} drive groups apart, and each then waits for the prompts "
-                     "of all others", r.clients, r.drawn ? " (--spread 0.3)" : "");
-}
-
-std::vector<std::string> notes_of(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
-  std::vector<std::string> notes = {fmt::format(
-      "{}{}", r.requests_text,
-      r.clients == 1  ? "; one client sends the next when it is answered"
-      : r.clients > 1 ? fmt::format("; {} clients send the next when they are answered", r.clients)
-                      : "")};
-  if (r.without_answer > 0) {
-    notes.push_back(r.without_answer == 1
-                        ? "one request of the file has no answer or no prompt and is left out"
-                        : fmt::format("{} requests of the file have no answer or no prompt and are left out",
-                                      r.without_answer));
-  }
-  for (const SimulatedRow& row : rows) {
-    const std::string who = fmt::format("{} under {}", devices_text(row), policy_text(r, row));
-    if (!row.problem.empty()) notes.push_back(fmt::format("{}: {}", who, row.problem));
-    if (row.problem.empty() && row.refused > 0) {
-      notes.push_back(fmt::format("{}: {} of {} requests {} on a server by {} refused and in time for no goal", who,
-                                  row.refused, r.requests.size(), row.refused == 1 ? "does not fit" : "do not fit",
-                                  row.refused == 1 ? "itself; it is" : "themselves; they are"));
-    }
-    if (row.problem.empty()) {
-      std::string text = too_short(r, row);
-      if (text.empty()) text = edges(r, row);
-      if (!text.empty()) notes.push_back(std::move(text));
-    }
-    if (row.problem.empty() && row.falls_behind()) {
-      notes.push_back(fmt::format("{}: requests come faster than they are answered ({} waited when the last came); how "
-                                  "long they wait depends on how long that lasts{}", who, row.outcome.waiting_at_end,
-                                  r.highest_rate ? ", and so does the highest rate: more requests have a lower one"
-                                                 : ""));
-    }
-  }
-  std::vector<const Device*> devices;
-  for (const SimulatedRow& row : rows) devices.push_back(row.device);
-  for (std::string& note : workload_notes(r.workload, devices)) notes.push_back(std::move(note));
-  if (std::string note = in_step(r, rows); !note.empty()) notes.push_back(std::move(note));
-  for (std::string& note : transfer_notes(r, rows)) notes.push_back(std::move(note));
-  for (std::string& note : prefix_notes(r, rows)) notes.push_back(std::move(note));
-  for (const SimulatedRow& row : rows) devices.push_back(row.prefill_device);
-  if (const std::string prices = prices_text(devices); !prices.empty()) {
-    notes.push_back(fmt::format("$: of a million generated tokens at the rate that is served, {}", prices));
-  }
-  notes.push_back(intervals_note(r, rows));
-  return notes;
 }
 
 // A value with the ends of its intervals. Those of a simulation mix the terms of many steps: none is said to dominate.
@@ -252,7 +154,7 @@ Json latency_json(bool there, const LatencyEstimates& l) {
 // Of requests that were served.
 Json figures_json(const SimulateRequest& r, const SimulatedRow& row) {
   const RequestEstimates& l = row.latency;
-  const bool gaps = has_gaps(row);
+  const bool gaps = row.has_gaps();
   return {{"arrival_rate_per_s", if_any(row.rate > 0, row.rate)},
           {"highest_rate_per_s", ends_json(row.rate_interval, 1)},
           {"fewest_replicas", ends_json(row.replicas_interval, 1)},
@@ -314,11 +216,11 @@ std::string simulate_table(const SimulateRequest& request, const std::vector<Sim
   std::string text = format_paragraph(answer_text(request, rows), 0) + "\n";
   text += format_table(latency_table(request, rows)) + "\n";
   const Table load = load_table(request, rows);
-  if (!load.rows.empty()) text += format_table(load) + "\n";
+  if (!load.rows.empty()) text += format_table(percentile_table(request, rows)) + "\n" + format_table(load) + "\n";
   const Table transfers = transfers_table(request, rows);
   if (!transfers.rows.empty()) text += format_table(transfers) + "\n";
   if (!load.rows.empty() && request.prefix_cache) text += format_table(found_table(request, rows)) + "\n";
-  for (const std::string& note : notes_of(request, rows)) text += format_paragraph(note, 0);
+  for (const std::string& note : simulate_notes(request, rows)) text += format_paragraph(note, 0);
   return text;
 }
 
@@ -330,6 +232,7 @@ std::string simulate_json(const SimulateRequest& request, const std::vector<Simu
                {"ttft_goal_ms", request.ttft_ms ? Json(*request.ttft_ms) : Json(nullptr)},
                {"tpot_goal_ms", request.tpot_ms ? Json(*request.tpot_ms) : Json(nullptr)},
                {"attainment_goal", request.attainment},
+               {"warm_up_requests", request.warm_up},
                {"rows", Json::array()}};
   for (const SimulatedRow& row : rows) {
     Json nested = row_json(request, row);
@@ -337,7 +240,7 @@ std::string simulate_json(const SimulateRequest& request, const std::vector<Simu
     nested.erase("transfers");
     json["rows"].push_back(folded(std::move(nested)));
   }
-  json["notes"] = notes_of(request, rows);
+  json["notes"] = simulate_notes(request, rows);
   json["version"] = kVersion;
   return json.dump(2) + "\n";
 }

@@ -8,6 +8,7 @@
 #include "apps/cli/shared_options.hpp"
 #include "apps/cli/values.hpp"
 #include "apps/prediction/device_prices.hpp"
+#include "apps/prediction/engine_hardware.hpp"
 #include "apps/prediction/estimate_text.hpp"
 #include "apps/simulate/requests_file.hpp"
 #include "apps/simulate/simulate_prefixes.hpp"
@@ -43,16 +44,28 @@ double burstiness_of(const Arguments& arguments) {
       .note("a shape below 1 makes bursts, above 1 evens arrivals out (vllm bench serve calls it burstiness)");
 }
 
+// Where nobody asked for lengths that differ, none is beyond a model's positions.
+void keep_within(const WorkloadRequest& workload, std::vector<Request>& requests) {
+  if (workload.model.max_positions == 0) return;
+  const std::uint32_t most = std::max(workload.model.max_positions, workload.prompt + workload.output);
+  for (Request& r : requests) {
+    r.output = std::min(r.output, most - 1);
+    r.prompt = std::min(r.prompt, most - r.output);
+  }
+}
+
 void draw(const Arguments& arguments, std::uint32_t count, SimulateRequest& request) {
   DrawnRequests drawn;
   request.chosen_count = arguments.has("count");
   // A client that sends one request alone makes no closed loop.
-  const std::uint32_t asked_again = std::min<std::uint32_t>(4 * std::min(request.clients, 4000U), 16000);
+  const std::uint32_t asked_again = std::min<std::uint32_t>(5 * std::min(request.clients, 4000U), 16000);
   drawn.count = request.chosen_count ? count_value("count", arguments.get<std::string>("count"), 1, kMostRequests)
                                      : std::max(count, asked_again);
   drawn.prompt = request.workload.prompt;
   drawn.output = request.workload.output;
   drawn.spread = number_value("spread", arguments.get<std::string>("spread"), 0, 10);
+  const bool one_by_one = drawn.count == 1 || request.clients == 1;
+  if (one_by_one && !arguments.has("spread")) drawn.spread = 0;  // nothing falls into step with anything
   drawn.burstiness = burstiness_of(arguments);
   drawn.seed = arguments.seed;
   if (request.asked_rate > 0) drawn.rate = request.asked_rate;
@@ -62,6 +75,7 @@ void draw(const Arguments& arguments, std::uint32_t count, SimulateRequest& requ
     r.prompt = std::min(r.prompt, kMostPrompt);
     r.output = std::min(r.output, kMostOutput);
   }
+  if (!arguments.has("spread")) keep_within(request.workload, request.requests);
   request.requests_text = fmt::format("{} drawn request{} of {} + {} tokens{}", drawn.count,
                                       drawn.count == 1 ? "" : "s", drawn.prompt, drawn.output,
                                       drawn.spread > 0 ? fmt::format(", spread {:g}", drawn.spread) : "");
@@ -87,10 +101,15 @@ void read(const Arguments& arguments, SimulateRequest& request) {
     throw usage_error(fmt::format("--{} and --requests: the file says {}", option, what))
         .note("leave one of the two away");
   };
-  for (const char* option : {"prompt", "output", "count", "spread"}) refuse_said(option, "how long requests are");
+  for (const char* option : {"prompt", "output", "spread"}) refuse_said(option, "how long requests are");
   RequestTrace trace = read_requests_file(arguments.get<std::string>("requests"));
   const std::string path = requests_name(arguments.get<std::string>("requests"));
   request.requests = std::move(trace.requests);
+  const std::size_t all = request.requests.size();
+  if (arguments.has("count")) {
+    const std::uint32_t count = count_value("count", arguments.get<std::string>("count"), 1, kMostRequests);
+    request.requests.resize(std::min<std::size_t>(count, all));
+  }
   request.without_answer = trace.left_out;
   request.prefixes = std::move(trace.prefixes);
   if (trace.has_arrivals) refuse_said("arrivals", "when requests come");
@@ -114,9 +133,10 @@ void read(const Arguments& arguments, SimulateRequest& request) {
   for (const Request& r : request.requests) prompts += r.prompt, outputs += r.output;
   const auto count = static_cast<double>(request.requests.size());
   const std::string over = own_rate > 0 ? fmt::format(" over {} s", number_text((count - 1) / own_rate)) : "";
-  request.requests_text = fmt::format("{} request{} of {}{}, {:.0f} + {:.0f} tokens on average{}",
-                                      request.requests.size(), request.requests.size() == 1 ? "" : "s", path, over,
-                                      prompts / count, outputs / count,
+  const std::string first = request.requests.size() < all ? fmt::format(" (the first of {})", all) : "";
+  request.requests_text = fmt::format("{} request{} of {}{}{}, {:.0f} + {:.0f} tokens on average{}",
+                                      request.requests.size(), request.requests.size() == 1 ? "" : "s", path, first,
+                                      over, prompts / count, outputs / count,
                                       trace.has_arrivals || request.clients > 0
                                           ? ""
                                           : "; the file has no times, and when they come is drawn");
@@ -233,11 +253,12 @@ void describe_simulate(po::options_description_easy_init add) {
       "requests a second (of a trace: in place of its own), or max: the highest that meets the goals");
   add("clients", po::value<std::string>(), "clients that each send a request when the one before is answered");
   add("count", po::value<std::string>(),
-      "requests that are drawn (default: 1000; at a rate as many as fill the servers, of clients four each, up to "
-      "16000)");
+      "requests that are drawn, or the first of a file (default: all of a file; 1000; at a rate as many as fill the "
+      "servers, of clients five each, up to 16000)");
   add("arrivals", po::value<std::string>()->default_value("poisson"), "poisson | constant | gamma:SHAPE");
-  add("spread", po::value<std::string>()->default_value("0"),
-      "standard deviation of the drawn lengths over their mean; 0: all have the mean");
+  add("spread", po::value<std::string>()->default_value("0.1"),
+      "standard deviation of the drawn lengths over their mean; 0: all have the mean, so that what begins together ends "
+      "together");
   describe_prefixes(add);
   add("replicas", po::value<std::string>()->default_value("1"),
       "servers that share the requests, or auto: as few as meet the goals");
@@ -326,8 +347,15 @@ SimulateRequest simulate_request(const Arguments& arguments, std::uint32_t count
   check_load(arguments, request);
   set_prefill(arguments, request);
   arguments.has("requests") ? read(arguments, request) : draw(arguments, count, request);
+  // All clients begin at once. With --count, and of a file, times are of all requests, as benchmarks count them.
+  const bool chosen = request.chosen_count || !request.drawn;
+  if (request.clients > 1 && !chosen && request.requests.size() >= 4ULL * request.clients) {
+    request.warm_up = request.clients;
+  }
   set_prefixes(arguments, request);
   set_device_prices(arguments, request);
+  for (const Device& device : request.devices) check_runs_on(request.workload, device);
+  if (request.prefill.device) check_runs_on(request.workload, *request.prefill.device);
   set_longest(request);
   check_step_tokens(request);
   return request;

@@ -50,6 +50,7 @@ struct SimulateRequest {
   bool lasts = false;              // requests go on coming at a rate (--rate), not as a file's own times have it
   bool highest_rate = false;       // --rate max: the highest that meets the goals is looked for
   std::uint32_t clients = 0;       // of a closed loop; 0: requests come by themselves
+  std::uint32_t warm_up = 0;       // requests at the start that times and shares are not of
   std::uint32_t replicas = 1;      // all servers; 0: as few as meet the goals
   PrefillRequest prefill;
   std::optional<double> ttft_ms, tpot_ms;  // goals of each request

@@ -38,6 +38,8 @@ struct SimulatedRow {
   bool evicts = false;          // the policy, from prompts
   std::string interval_from;
 
+  // Whether any answer has a second token, so that there is a time between them.
+  [[nodiscard]] bool has_gaps() const { return outcome.gaps.count() > 0; }
   [[nodiscard]] bool disaggregated() const { return prefill_replicas > 0 || best_split; }
   [[nodiscard]] std::uint32_t answering() const { return replicas - prefill_replicas; }
   [[nodiscard]] std::uint32_t devices() const {

@@ -37,15 +37,19 @@ ServingOutcome RowSimulator::outcome(double rate, Servers servers, const RowRead
   }
   const bool routes = request_.prefix_cache && request_.prefix_cache->routes;
   const DeploymentCosts answers(answers_.cost, profiles_, reading.answers);
+  const auto warmed_up = [&](ServingOutcome outcome) {
+    outcome.warm_up = std::min<std::size_t>(request_.warm_up, requests.size() / 2);
+    return outcome;
+  };
   if (servers.prefill == 0) {
     const std::uint32_t groups = answers_.cost.deployment().data_parallel;
-    return simulate_serving(
-        answers, {answers_.limits, servers.all, request_.clients, answers_.prefixes, routes, groups}, requests);
+    return warmed_up(simulate_serving(
+        answers, {answers_.limits, servers.all, request_.clients, answers_.prefixes, routes, groups}, requests));
   }
   const DeploymentCosts prompts(prompts_.cost, profiles_, reading.prompts);
   const DisaggregatedSetup setup{prompts_.limits, answers_.limits, servers.prefill, servers.all - servers.prefill,
                                  link_, request_.clients, prompts_.prefixes, routes};
-  return simulate_disaggregated(prompts, answers, setup, requests);
+  return warmed_up(simulate_disaggregated(prompts, answers, setup, requests));
 }
 
 double RowSimulator::attained(const ServingOutcome& outcome) const {

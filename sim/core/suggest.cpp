@@ -4,23 +4,27 @@
 #include <cctype>
 #include <iterator>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 namespace kvroof {
 namespace {
 
+// Letters left out, added, changed, or exchanged with the next one, each one step (Damerau 1964), in either case.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
+  const auto same = [&](std::size_t i, std::size_t j) {
+    return std::tolower(static_cast<unsigned char>(a[i])) == std::tolower(static_cast<unsigned char>(b[j]));
+  };
+  std::vector<std::size_t> before, last, row(b.size() + 1);  // of two letters less of a, of one less, of so many
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
+    before = std::exchange(last, row);
     row[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const bool same =
-          std::tolower(static_cast<unsigned char>(a[i - 1])) == std::tolower(static_cast<unsigned char>(b[j - 1]));
-      const std::size_t substituted = diagonal + (same ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
+      const std::size_t changed = last[j - 1] + (same(i - 1, j - 1) ? 0 : 1);
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, changed});
+      const bool exchanged = i > 1 && j > 1 && same(i - 1, j - 2) && same(i - 2, j - 1);
+      if (exchanged) row[j] = std::min(row[j], before[j - 2] + 1);
     }
   }
   return row.back();

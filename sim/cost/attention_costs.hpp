@@ -12,7 +12,7 @@ class AttentionCosts {
  public:
   AttentionCosts(const Placement& placed, const KernelRates& rates, const Device& device);
 
-  // Of a decode step of so many sequences, whose rows are read so; of layers with states as well.
+  // Of a decode step of so many sequences, `reading` being bytes/s of their rows; of layers with states as well.
   void add_step(Parts& parts, const ResidencySummary& residency, const StepTraffic& traffic, std::uint64_t sequences,
                 std::uint64_t queries, Rate reading) const;
   // Of prompts, `traffic` being that of their computed tokens; `beside`: kernels start with those of answers in the

@@ -16,8 +16,8 @@ namespace kvroof {
 // own: the group that all others wait for.
 struct Pass {
   std::uint64_t sequences = 0;  // of that group
-  double fill = 1;    // of as many in each group, what all have together: experts, which they share, compute no more
-  double beside = 0;  // seconds of other work in the same iteration, behind which the host works too
+  double fill = 1;    // mean sequences of a group over those of the fullest: by it scales the work of shared experts
+  double beside = 0;  // seconds of device work in the same iteration that hide the host's as well
 };
 
 // Types of a model's numbers, and over how many devices it is spread.

@@ -24,6 +24,10 @@ const EngineProfile& EngineProfile::of(std::string_view version, std::string_vie
   return *found;
 }
 
+bool EngineProfile::runs_on_vendor(std::string_view vendor) const {
+  return vendor.empty() || runs_on.empty() || std::ranges::count(runs_on, vendor) > 0;
+}
+
 std::uint64_t EngineProfile::padded(std::uint64_t batch, std::uint64_t tokens, std::uint32_t stages) const {
   if (!replays(batch, tokens, stages)) return batch * tokens;
   const std::uint64_t each = graphs_of_tokens ? 1 : tokens, passed = batch * tokens;

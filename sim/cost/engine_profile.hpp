@@ -17,6 +17,7 @@ struct EngineProfile {
   std::string about;                      // half a sentence; comments of the file say where its numbers are from
   std::vector<std::string> published_as;  // what tables of measurements call it; a version may follow
   bool on_cpu = false;                    // the profile of a CPU back end, which says nothing of a GPU
+  std::vector<std::string> runs_on;       // vendors of the devices that it has kernels for; empty: of many, or any
 
   // Kernels of a layer.
   std::uint32_t linears_per_layer = 4;    // launches of matrix products in a layer: qkv, o, gate and up, down
@@ -93,8 +94,8 @@ struct EngineProfile {
   double largest_batch = 1e9;             // sequences that its scheduler takes at once
   double arrival_us = 0;                  // from a request's arrival at a server to its place in a batch
   double prompts_ahead = 3;               // of a closed loop, before one's own: clients finish and ask again in groups
-  bool settles_ahead = false;             // a step is settled when the one before begins: who comes meanwhile waits for
-                                          // both
+  bool settles_ahead = false;             // step n + 1 is scheduled when step n begins (asynchronous scheduling): who
+                                          // comes during step n runs first in step n + 2
   double waited_steps = 1.5;              // of answers, between a request's place in a batch and its first token
 
   // Memory.
@@ -103,6 +104,7 @@ struct EngineProfile {
   bool takes_stored_cache = false;        // the cache has the type that the checkpoint's file states, likewise
   // Types of a cache that it can have beside that of the activations; empty: not known.
   std::vector<std::string> cache_types;
+  bool fills_memory = false;              // takes its whole share of memory when it starts, whatever sequences hold
   bool paged_cache = false;               // memory of the cache comes in pages of kPageRows rows of one head
   bool state_pages = false;               // states and rows of a hybrid share pages of one size (MemoryModel)
   bool float32_states = false;            // states of layers without a cache, whatever type the checkpoint names
@@ -141,6 +143,9 @@ struct EngineProfile {
   // there, the newest of the chain that the version is not surely before.
   [[nodiscard]] const EngineProfile& of(std::string_view version, std::string_view architecture,
                                         double memory_gib = 0) const;
+
+  // Devices of vendors that are not known are taken to be among them.
+  [[nodiscard]] bool runs_on_vendor(std::string_view vendor) const;
 
   // Tokens that a step has room for; where nothing is stated, `most`.
   [[nodiscard]] double step_room(double most) const {

@@ -93,6 +93,7 @@ constexpr Field kFields[] = {
     {"settles_ahead", &P::settles_ahead, 0, 1},
     {"waited_steps", &P::waited_steps, 0, 100},
     {"takes_stored_cache", &P::takes_stored_cache, 0, 1},
+    {"fills_memory", &P::fills_memory, 0, 1},
     {"paged_cache", &P::paged_cache, 0, 1},
     {"state_pages", &P::state_pages, 0, 1},
     {"float32_states", &P::float32_states, 0, 1},
@@ -224,11 +225,12 @@ std::string read_entry(P& profile, const std::string& key, const YAML::Node& nod
     return {};
   }
   if (key == "published_as") return read_names(profile.published_as, key, node);
+  if (key == "runs_on") return read_names(profile.runs_on, key, node);
   if (key == "small_cache_with") return read_formats(profile.small_cache_with, key, node);
   if (key == "cache_types") return read_cache_types(profile.cache_types, key, node);
   if (key == "graph_sizes") return read_graph_sizes(profile, node);
   std::vector<std::string> known = {"name",    "about",            "graph_sizes", "published_as",
-                                    "earlier", "small_cache_with", "elsewhere",   "cache_types"};
+                                    "earlier", "small_cache_with", "elsewhere",   "cache_types",  "runs_on"};
   for (const Field& field : kFields) {
     if (field.key == key) return read_field(profile, field, node);
     known.emplace_back(field.key);
@@ -379,6 +381,7 @@ std::vector<EngineFact> engine_facts(const EngineProfile& profile) {
   facts.push_back({"graph_sizes", graph_sizes_text(profile.graph_sizes)});
   facts.push_back({"small_cache_with", join(profile.small_cache_with)});
   facts.push_back({"cache_types", join(profile.cache_types)});
+  facts.push_back({"runs_on", join(profile.runs_on)});
   return facts;
 }
 

@@ -25,12 +25,12 @@ struct Parts {
   bool together = false;
 
   void add(CostTerm term, Limit limit, double s, double spread);
-  // What is done so many times beside this. The same constants make both, so that half-widths add up.
+  // Adds `times` repetitions of `other`. The same constants make both: errors go together, and half-widths add up.
   void add_times(double times, const Parts& other);
   // start + √((bytes / bandwidth)² + (operations / peak)²). Where both take as long, neither hides the other: tables of
   // products of 1 to 8,192 rows on A100 and H100 fit a norm of order 2 to 7.8 and 5.4 %, the larger of both to 10.4 and
   // 5.8 % (half of the shapes fitted).
-  // At least the time of a tile: {seconds, spread}.
+  // `tile`: the least that the kernel takes, one tile on one multiprocessor, in seconds.
   void add_roofline(CostTerm term, Limit memory, double calls, Rate start, double bytes, Rate bandwidth, double flops,
                     Rate peak, Rate tile = {});
 

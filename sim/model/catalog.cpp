@@ -125,7 +125,11 @@ StoredFormat stored_format_of(const fs::path& folder_or_file) {
   const fs::path file = description_of(folder_or_file);
   if (file.extension() == ".gguf") return load_gguf(file).stored;
   if (file.extension() != ".json") return {};
-  return read_config_json(file).options.stored;
+  const ModelOptions options = read_config_json(file).options;
+  if (!options.stored_unknown.empty()) {
+    throw usage_error(fmt::format("{}: {}", file.string(), options.stored_unknown));
+  }
+  return options.stored;
 }
 
 std::string cannot_run_of(const fs::path& folder_or_file) {

@@ -130,6 +130,7 @@ Result<ModelConfig> parse_language_model(std::string_view text) {
     ModelOptions& options = config.value().options;
     options.fp8 = stored.fp8;
     options.stored = stored.stored;
+    options.stored_unknown = stored.unknown;
     const LeftModules left(stored.left, stored.taken);
     if (config.value().shape.experts == 0) {
       options.stored.plain_share = left.share_of(config.value().shape);

@@ -82,6 +82,7 @@ struct ModelOptions {
   bool mxfp4_experts = false;          // as the checkpoint stores them (OCP Microscaling Formats 1.0)
   Fp8Storage fp8;
   StoredFormat stored;                 // as what is quantised lies in the checkpoint
+  std::string stored_unknown;          // why that is not known, or empty
   bool text_part = false;              // of a model that takes pictures or sounds as well: see config_text_part.hpp
   std::string cannot_run;              // why the engine does not run this checkpoint, or empty
   QueryScale query_scale;              // of all layers

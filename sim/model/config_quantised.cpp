@@ -196,9 +196,11 @@ Quantisation read_quantisation(ConfigFields& fields, std::string_view own) {
     std::vector<std::string> names;
     for (const Method& m : kMethods) names.emplace_back(m.name);
     if (!own.empty()) names.emplace_back(own);
-    fields.refuse(method.empty() ? std::string(kConfig) : key("quant_method"),
-                  fmt::format("of quant_method are known {}; without quantization_config, --dtype says how weights are "
-                              "stored", join(names)));
+    q.unknown = fmt::format("{}; of quant_method are known {}; --dtype says how weights are stored",
+                            method.empty() ? fmt::format("{} has no quant_method", kConfig)
+                                           : fmt::format("{} is \"{}\"", key("quant_method"), method),
+                            join(names));
+    q.cannot_run = q.unknown;
     return q;
   }
   known->read(fields, q);

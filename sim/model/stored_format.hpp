@@ -21,7 +21,7 @@ struct StoredFormat {
 // where the catalog has no such model.
 std::string stored_format_of(const std::string& catalog_name, const std::filesystem::path& catalog);
 // Of a folder with a config.json, or of such a file, by its quantization_config; of a GGUF file by its tensors; empty
-// for what else is there. Throws Error (usage) for a file that is refused.
+// for what else is there. Throws Error (usage) for a file that is refused, or whose quant_method is not known.
 StoredFormat stored_format_of(const std::filesystem::path& folder_or_file);
 // Why the engine does not run a checkpoint, as far as its config.json says; empty for other files.
 std::string cannot_run_of(const std::filesystem::path& folder_or_file);

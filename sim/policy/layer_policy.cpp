@@ -33,7 +33,7 @@ LayerPolicy::LayerPolicy(const PolicySpec& spec, const PolicyContext& model_cont
 LayerPolicy::LayerPolicy(const PolicyInfo& info, const PolicySpec& spec, const PolicyContext& model_context,
                          std::uint32_t query_heads, std::uint32_t kv_heads)
     : traits_(info.traits(spec)), context_(with_storage(model_context, traits_, query_heads, kv_heads)) {
-  if (const std::string why = refused_prompt(spec, context_.prompt); !why.empty()) throw usage_error(why);
+  if (const std::string why = refused_prompt(spec, traits_, context_.prompt); !why.empty()) throw usage_error(why);
   if (!traits_.layer_shares.empty()) traits_.layer_shares = layer_shares(spec, std::max(1U, context_.layers));
   traits_.state_bytes += context_.group * traits_.query_head_state;
   traits_.state_read += context_.group * traits_.query_head_state;

@@ -28,7 +28,11 @@ const PolicyInfo& policy_info(std::string_view name) {
 }
 
 std::string refused_prompt(const PolicySpec& spec, std::uint32_t prompt) {
-  const LeastPrompt least = policy_info(spec.name).traits(spec).least_prompt;
+  return refused_prompt(spec, policy_info(spec.name).traits(spec), prompt);
+}
+
+std::string refused_prompt(const PolicySpec& spec, const PolicyTraits& traits, std::uint32_t prompt) {
+  const LeastPrompt& least = traits.least_prompt;
   if (prompt >= least.tokens || spec.budget.tokens(prompt, prompt) >= prompt) return {};
   return fmt::format("policy {}: {}; expected at least {} tokens, found {}; give {} or a budget that keeps the whole "
                      "prompt", spec.name, least.why, least.tokens, prompt, least.remedy);

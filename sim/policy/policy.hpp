@@ -281,7 +281,8 @@ struct PolicyInfo {
 std::span<const PolicyInfo> policy_table();
 // "point: sentence" when its policy has an advice for a prompt of so many tokens, else empty.
 std::string policy_advice(const PolicySpec& spec, std::uint32_t prompt);
-// Why the policy does not evict from a prompt of so many tokens; empty: it does.
+// Why a policy of these traits does not evict from a prompt of so many tokens; empty: it does.
+std::string refused_prompt(const PolicySpec& spec, const PolicyTraits& traits, std::uint32_t prompt);
 std::string refused_prompt(const PolicySpec& spec, std::uint32_t prompt);
 // The entry of a valid specification's policy.
 const PolicyInfo& policy_info(std::string_view name);

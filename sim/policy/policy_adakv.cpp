@@ -167,16 +167,16 @@ class AdaKvOverScorer final : public StatelessPolicy {
   }
 
   void score_head(HeadId head, const EvictRequest& request) override {
-    Head& h = heads_[head.value];
-    slots_by_age(request.positions, h.order);
-    scorer_->score_all(head, request, h.order, h.scores);
+    ScoresByAge& h = heads_[head.value];
+    h.begin(request.positions);
+    scorer_->score_all(head, request, h.order(), h.scores);
     for (const float score : h.scores) largest_ = std::max(largest_, score);
   }
 
   void capacities(TokenPos, std::uint32_t budget, std::span<std::uint32_t> slots) override {
     if (heads_.front().scores.empty()) return;  // no head holds more than the budget
     std::vector<std::span<const float>> all;
-    for (Head& h : heads_) {
+    for (ScoresByAge& h : heads_) {
       // Protected tokens have the largest score of the layer, whichever head they are of.
       std::fill_n(h.scores.begin(), scorer_->protected_of(h.scores.size()), largest_);
       all.push_back(h.scores);
@@ -186,29 +186,18 @@ class AdaKvOverScorer final : public StatelessPolicy {
   }
 
   void evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) override {
-    Head& h = heads_[head.value];
-    std::vector<SlotId> drop;
-    drop_lowest(h.scores, 0, h.scores.size(), request.excess, drop);
-    for (const SlotId index : drop) victims.push_back(h.order[index.value]);
-    h.by_slot.resize(h.scores.size());
-    for (std::size_t i = 0; i < h.scores.size(); ++i) h.by_slot[h.order[i].value] = h.scores[i];
+    heads_[head.value].give_up_lowest(request.excess, victims);
   }
 
   [[nodiscard]] double score_gap(HeadId head, SlotId a, SlotId b) const override {
-    return relative_gap(heads_[head.value].by_slot[a.value], heads_[head.value].by_slot[b.value]);
+    return heads_[head.value].gap(a, b);
   }
 
  private:
-  struct Head {
-    std::vector<SlotId> order;  // by age
-    std::vector<float> scores;  // in that order
-    std::vector<float> by_slot;
-  };
-
   double safeguard_;
   std::unique_ptr<EvictionPolicy> inner_;
   PromptScorer* scorer_;  // that policy
-  std::vector<Head> heads_;
+  std::vector<ScoresByAge> heads_;
   float largest_ = std::numeric_limits<float>::lowest();  // score in the layer
 };
 

@@ -56,12 +56,13 @@ class Compactor final : public StatelessPolicy {
   void score_head(HeadId head, const EvictRequest& request) override {
     Head& h = heads_[head.value];
     HeadTensors& tensors = *request.tensors;
-    slots_by_age(request.positions, h.order);
-    const std::size_t n = h.order.size();
+    h.held.begin(request.positions);
+    const std::span<const SlotId> order = h.held.order();
+    const std::size_t n = order.size();
     h.first = std::min<std::size_t>(sinks_, n);
     const std::size_t scored = n - h.first - std::min<std::size_t>(recent_, n - h.first);
-    tensors.read_keys(h.order, keys_);
-    tensors.read_values(h.order, values_);
+    tensors.read_keys(order, keys_);
+    tensors.read_values(order, values_);
     read_queries_of_last(tensors, context_, n, queries_);
     h.leverage.clear();
     h.attention.clear();
@@ -72,7 +73,7 @@ class Compactor final : public StatelessPolicy {
     };
     attention_.score({part(queries_), part(keys_), part(values_), tensors.key_width(), context_.group}, h.attention);
     positions_.clear();
-    for (std::size_t i = 0; i < scored; ++i) positions_.push_back(request.positions[h.order[h.first + i].value]);
+    for (std::size_t i = 0; i < scored; ++i) positions_.push_back(request.positions[order[h.first + i].value]);
     leverage_.score(positions_, tensors.key_width(), part(keys_), h.leverage);
     tensors.count_flops(attention_.flops() + leverage_.flops());
     normalised_ = false;
@@ -81,29 +82,24 @@ class Compactor final : public StatelessPolicy {
   void evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) override {
     normalise_layer();
     Head& h = heads_[head.value];
-    const std::size_t n = h.order.size();
-    const double blend = blend_ ? *blend_ : 1 - kept_share(budget_, request.budget, static_cast<std::uint32_t>(n));
-    std::vector<float> scores(n, kProtected);
+    const auto n = static_cast<std::uint32_t>(h.held.size());
+    const double blend = blend_ ? *blend_ : 1 - kept_share(budget_, request.budget, n);
+    h.held.scores.assign(n, kProtected);
     for (std::size_t i = 0; i < h.leverage.size(); ++i) {
-      scores[h.first + i] = static_cast<float>(blend * h.leverage[i] + h.attention[i]);
+      h.held.scores[h.first + i] = static_cast<float>(blend * h.leverage[i] + h.attention[i]);
     }
-    std::vector<SlotId> drop;
-    drop_lowest(scores, 0, n, request.excess, drop);
-    for (const SlotId index : drop) victims.push_back(h.order[index.value]);
-    h.by_slot.resize(n);
-    for (std::size_t i = 0; i < n; ++i) h.by_slot[h.order[i].value] = scores[i];
+    h.held.give_up_lowest(request.excess, victims);
   }
 
   [[nodiscard]] double score_gap(HeadId head, SlotId a, SlotId b) const override {
-    return relative_gap(heads_[head.value].by_slot[a.value], heads_[head.value].by_slot[b.value]);
+    return heads_[head.value].held.gap(a, b);
   }
 
  private:
   struct Head {
-    std::vector<SlotId> order;               // by age
-    std::size_t first = 0;                   // the first in it that has scores
+    ScoresByAge held;
+    std::size_t first = 0;                   // the first of them, by age, that has scores
     std::vector<double> leverage, attention;
-    std::vector<float> by_slot;
   };
 
   void normalise_layer() {

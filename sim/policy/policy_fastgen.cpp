@@ -168,7 +168,7 @@ PolicyTraits traits(const PolicySpec& spec) {
   t.needs_weights = true;
   t.reads_logits = false;
   t.needs_token_kinds = options.kinds;
-  t.unit = spec.choice("group", {"mean", "none"}, "mean") == "none" ? StorageUnit::kQueryHead : StorageUnit::kKvHead;
+  t.unit = mean_or_none_unit(spec);
   t.capacities = Capacities::kByHead;
   t.state_bytes = t.state_read = t.state_written = 2 * sizeof(float);
   t.evict_read = sizeof(float);

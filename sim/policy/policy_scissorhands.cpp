@@ -24,9 +24,6 @@ bool is_reading_a(const PolicySpec& spec) { return spec.choice("reading", {"A", 
 bool threshold_is_count(const PolicySpec& spec) {
   return spec.choice("threshold", {"count", "length"}, "count") == "count";
 }
-StorageUnit unit(const PolicySpec& spec) {
-  return spec.choice("group", {"mean", "none"}, "mean") == "none" ? StorageUnit::kQueryHead : StorageUnit::kKvHead;
-}
 
 // Reading A counts, of the last `history` rows, those that paid a token less than the threshold, and drops the largest
 // counts; reading B counts those that paid it more, and drops the smallest. Equal to the threshold is neither. A ring
@@ -121,7 +118,7 @@ PolicyTraits traits(const PolicySpec& spec) {
   t.rows = RowNeed::kAll;
   t.needs_weights = true;
   t.reads_logits = false;
-  t.unit = unit(spec);
+  t.unit = mean_or_none_unit(spec);
   t.streams_prompt = spec.choice("prompt", {"once", "stream"}, "once") == "stream";
   t.state_bytes = sizeof(std::uint32_t) * (1 + history_words(spec));
   t.state_read = t.state_written = 2 * sizeof(std::uint32_t);

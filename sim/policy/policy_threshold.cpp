@@ -106,7 +106,7 @@ PolicyTraits traits(const PolicySpec& spec) {
   t.rows = RowNeed::kAll;
   t.needs_weights = true;
   t.reads_logits = false;
-  t.unit = spec.choice("group", {"mean", "none"}, "mean") == "none" ? StorageUnit::kQueryHead : StorageUnit::kKvHead;
+  t.unit = mean_or_none_unit(spec);
   read_schedule(spec, t);
   t.capacities = Capacities::kByHead;
   t.state_bytes = t.state_read = t.state_written = t.evict_read = sizeof(float);

@@ -18,33 +18,29 @@ void PromptScorer::capacities(TokenPos newest, std::uint32_t budget, std::span<s
 }
 
 void PromptScorer::evict(HeadId head, const EvictRequest& request, std::vector<SlotId>& victims) {
-  slots_by_age(request.positions, order_);
+  held_.begin(request.positions);
   if (chunk_ > 0 && scores_chunks_apart()) {
     score_in_chunks(head, request);
   } else {
-    score(head, request, order_, scores_);
+    score(head, request, held_.order(), held_.scores);
   }
-  check(scores_.size() == order_.size(), "a score for each token");
+  check(held_.scores.size() == held_.size(), "a score for each token");
   check_scores(head);
-  by_slot_.resize(scores_.size());
-  for (std::size_t i = 0; i < scores_.size(); ++i) by_slot_[order_[i].value] = scores_[i];
   drop_.clear();
-  choose(request, scores_, drop_);
-  for (const SlotId index : drop_) victims.push_back(order_[index.value]);
+  choose(request, held_.scores, drop_);
+  held_.give_up(drop_, victims);
 }
 
 // Nothing can be ordered by what is no number.
 void PromptScorer::check_scores(HeadId head) const {
-  const auto wrong = std::ranges::find_if(scores_, [](float x) { return std::isnan(x); });
-  if (wrong == scores_.end()) return;
+  const auto wrong = std::ranges::find_if(held_.scores, [](float x) { return std::isnan(x); });
+  if (wrong == held_.scores.end()) return;
   throw Error(fmt::format("policy {}: the score of token {} of layer {}, head {} is no number: q, k or v are too large "
                           "for 32-bit sums there; record or import them again, or take another policy",
-                          name_, wrong - scores_.begin(), layer_.value, head.value));
+                          name_, wrong - held_.scores.begin(), layer_.value, head.value));
 }
 
-double PromptScorer::score_gap(HeadId, SlotId a, SlotId b) const {
-  return relative_gap(by_slot_[a.value], by_slot_[b.value]);
-}
+double PromptScorer::score_gap(HeadId, SlotId a, SlotId b) const { return held_.gap(a, b); }
 
 void PromptScorer::choose(const EvictRequest& request, std::span<const float> scores, std::vector<SlotId>& drop) {
   if (chunk_ > 0) return choose_in_chunks(scores, drop);
@@ -52,11 +48,11 @@ void PromptScorer::choose(const EvictRequest& request, std::span<const float> sc
 }
 
 void PromptScorer::score_in_chunks(HeadId head, const EvictRequest& request) {
-  scores_.clear();
-  const std::span<const SlotId> order = order_;
+  held_.scores.clear();
+  const std::span<const SlotId> order = held_.order();
   for (std::size_t first = 0; first < order.size(); first += chunk_) {
     score(head, request, order.subspan(first, std::min<std::size_t>(chunk_, order.size() - first)), chunk_scores_);
-    scores_.insert(scores_.end(), chunk_scores_.begin(), chunk_scores_.end());
+    held_.scores.insert(held_.scores.end(), chunk_scores_.begin(), chunk_scores_.end());
   }
 }
 
@@ -71,20 +67,6 @@ void PromptScorer::choose_in_chunks(std::span<const float> scores, std::vector<S
   }
 }
 
-void drop_lowest(std::span<const float> scores, std::size_t first, std::size_t last, std::size_t count,
-                 std::vector<SlotId>& drop) {
-  const auto before = static_cast<std::ptrdiff_t>(drop.size());
-  for (std::size_t i = first; i < last; ++i) drop.emplace_back(static_cast<std::uint32_t>(i));
-  const auto begin = drop.begin() + before;
-  const auto end = begin + static_cast<std::ptrdiff_t>(std::min(count, last - first));
-  std::nth_element(begin, end, drop.end(), [&](SlotId a, SlotId b) {
-    const float x = scores[a.value];
-    const float y = scores[b.value];
-    return x != y ? x < y : a < b;
-  });
-  drop.erase(end, drop.end());
-}
-
 double kept_share(const Budget& budget, std::uint32_t k, std::uint32_t n) {
   return budget.kind == Budget::Kind::kCompression ? 1 - budget.value : static_cast<double>(k) / n;
 }
@@ -93,8 +75,7 @@ PolicyTraits prompt_scorer_traits(const PolicySpec& spec, TensorNeed tensors) {
   PolicyTraits t;
   if (spec.count("chunk", 0) > 0) t.capacities = Capacities::kByLayer;
   t.tensors = tensors;
-  const bool by_query_head = spec.choice("group", {"mean", "none"}, "mean") == "none";
-  t.unit = by_query_head ? StorageUnit::kQueryHead : StorageUnit::kKvHead;
+  t.unit = mean_or_none_unit(spec);
   if (!spec.find(kLaterParam.name)) {
     t.schedule = Schedule::kPrefillOnly;
     return t;

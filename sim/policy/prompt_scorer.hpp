@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sim/attention/sums.hpp"
+#include "sim/policy/scores_by_age.hpp"
 #include "sim/policy/table_helpers.hpp"
 
 namespace kvroof {
@@ -54,15 +55,10 @@ class PromptScorer : public StatelessPolicy {
   Budget budget_;
   std::uint32_t window_;  // of the layer; 0: none
   double share_ = 1;      // of the tokens that a window leaves, what stays
+  ScoresByAge held_;
   std::vector<float> chunk_scores_;
-  std::vector<SlotId> order_;
-  std::vector<float> scores_, by_slot_;
   std::vector<SlotId> drop_;
 };
-
-// Appends the `count` lowest of scores [first, last), of equals those that come first, as indices.
-void drop_lowest(std::span<const float> scores, std::size_t first, std::size_t last, std::size_t count,
-                 std::vector<SlotId>& drop);
 
 // The share of a prompt of n tokens that stays: 1 − r where the budget is a compression, else k / n.
 double kept_share(const Budget& budget, std::uint32_t k, std::uint32_t n);

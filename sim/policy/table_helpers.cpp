@@ -37,6 +37,10 @@ StorageUnit group_unit(const PolicySpec& spec) {
   return group_of(spec) == "none" ? StorageUnit::kQueryHead : StorageUnit::kKvHead;
 }
 
+StorageUnit mean_or_none_unit(const PolicySpec& spec) {
+  return spec.choice("group", {"mean", "none"}, "mean") == "none" ? StorageUnit::kQueryHead : StorageUnit::kKvHead;
+}
+
 GroupReduction group_reduction(const PolicySpec& spec) {
   const std::string group = group_of(spec);
   if (group == "mean") return GroupReduction::kMean;

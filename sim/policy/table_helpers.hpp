@@ -30,6 +30,8 @@ void read_schedule(const PolicySpec& spec, PolicyTraits& traits);
 bool reads_slot_positions(const PolicySpec& spec);
 // group=sum|mean|max|none; `none` stores k and v once for each query head.
 StorageUnit group_unit(const PolicySpec& spec);
+// group=mean|none, of policies that know no other way.
+StorageUnit mean_or_none_unit(const PolicySpec& spec);
 GroupReduction group_reduction(const PolicySpec& spec);
 
 inline constexpr ParamInfo kWhenParam = {

@@ -104,7 +104,7 @@ class JoinedObserver final : public PartObserver {
     QualityValue value = joined;
     value.layer = LayerId(joined.query_head / query_heads_);
     value.query_head = joined.query_head % query_heads_;
-    stats_[joined.point].add(value.layer.value, value.quality.recall, value.quality.output_error);
+    stats_[joined.point].add(value.layer.value, value.quality.recall, value.quality.output_error, value.sequence);
     PartObserver::quality(value);
   }
   [[nodiscard]] std::optional<Quality> quality_of(std::size_t point) const { return stats_[point].finish(); }

@@ -1,6 +1,7 @@
 #include "sim/replay/quality.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace kvroof {
 
@@ -9,7 +10,35 @@ QualityStats::QualityStats(std::uint64_t expected, std::uint32_t layers, bool wi
   worst_.reserve(worst_count_);
 }
 
-void QualityStats::add(std::uint32_t layer, double recall, double output_error) {
+namespace {
+
+std::optional<double> standard_error(const std::vector<SequenceQuality>& sequences, double SequenceQuality::* value) {
+  const auto n = static_cast<double>(sequences.size());
+  if (n < 2) return std::nullopt;
+  double mean = 0, squares = 0;
+  for (const SequenceQuality& sequence : sequences) mean += sequence.*value / n;
+  for (const SequenceQuality& sequence : sequences) {
+    const double off = sequence.*value - mean;
+    squares += off * off;
+  }
+  return std::sqrt(squares / (n - 1) / n);
+}
+
+}  // namespace
+
+std::optional<double> Quality::recall_standard_error() const {
+  return standard_error(sequences, &SequenceQuality::recall_mean);
+}
+
+std::optional<double> Quality::output_error_standard_error() const {
+  return output_error ? standard_error(sequences, &SequenceQuality::output_error) : std::nullopt;
+}
+
+void QualityStats::add(std::uint32_t layer, double recall, double output_error, std::uint32_t sequence) {
+  if (sequences_.empty() || sequences_.back().id != sequence) sequences_.push_back({.id = sequence});
+  ++sequences_.back().values;
+  sequences_.back().recall_mean += recall;
+  sequences_.back().output_error += output_error;
   Layer& sums = layers_[layer];
   ++sums.count;
   sums.recall += recall;
@@ -38,6 +67,11 @@ std::optional<Quality> QualityStats::finish() const {
   if (quality.values == 0) return std::nullopt;
   const auto values = static_cast<double>(quality.values);
   quality.recall_mean = recall / values;
+  for (SequenceQuality sequence : sequences_) {
+    sequence.recall_mean /= static_cast<double>(sequence.values);
+    sequence.output_error /= static_cast<double>(sequence.values);
+    quality.sequences.push_back(sequence);
+  }
   if (with_error_) quality.output_error = error / values;
   // The lowest are added in ascending order, so that the heap's layout does not matter.
   std::vector<double> worst = worst_;

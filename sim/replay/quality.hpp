@@ -15,12 +15,26 @@ struct LayerQuality {
   double output_error = 0;  // mean
 };
 
+// Of one sequence, over its decode steps, layers and query heads.
+struct SequenceQuality {
+  std::uint32_t id = 0;
+  std::uint64_t values = 0;
+  double recall_mean = 0;
+  double output_error = 0;  // mean
+};
+
 struct Quality {
   std::uint64_t values = 0;  // one for each decode step, layer and query head
   double recall_mean = 0;
   double recall_worst1 = 0;            // mean of the lowest max(1, ⌊values / 100⌋) recalls
   std::optional<double> output_error;  // mean; absent when it was not asked for
   std::vector<LayerQuality> layers;
+  std::vector<SequenceQuality> sequences;  // those that decoded tokens
+
+  // Standard errors of the mean over sequences, which are drawn one by one where heads and steps are not: the deviation
+  // between their means over √n. Nothing of fewer than two.
+  [[nodiscard]] std::optional<double> recall_standard_error() const;
+  [[nodiscard]] std::optional<double> output_error_standard_error() const;
 };
 
 // Adds up values as they come; memory is the worst hundredth of them. Sums depend on the order of the calls.
@@ -29,7 +43,8 @@ class QualityStats {
   // `expected` values will be added, over `layers` layers.
   QualityStats(std::uint64_t expected, std::uint32_t layers, bool with_error);
 
-  void add(std::uint32_t layer, double recall, double output_error);
+  // Those of a sequence come one after another.
+  void add(std::uint32_t layer, double recall, double output_error, std::uint32_t sequence = 0);
   // Nothing when no value was added.
   [[nodiscard]] std::optional<Quality> finish() const;
 
@@ -41,6 +56,7 @@ class QualityStats {
   };
   bool with_error_;
   std::vector<Layer> layers_;
+  std::vector<SequenceQuality> sequences_;  // sums
   std::vector<double> worst_;  // a heap with the largest on top
   std::size_t worst_count_;
 };

@@ -356,7 +356,7 @@ void Replayer::drain_quality(std::size_t point, std::uint32_t row, StepId step) 
   const std::uint32_t heads = manifest_.layers[layer_].query_heads;
   for (std::uint32_t head = 0; head < heads; ++head) {
     const HeadQuality& value = records_[point].quality[std::size_t{row} * heads + head];
-    stats_[point].add(layer_, value.recall, value.output_error);
+    stats_[point].add(layer_, value.recall, value.output_error, at_->id);
     if (options_.observer == nullptr) continue;
     options_.observer->quality({static_cast<std::uint32_t>(point), at_->id, step, LayerId(layer_), head, value});
   }

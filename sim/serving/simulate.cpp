@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "sim/serving/event_queue.hpp"
@@ -69,6 +70,10 @@ double token_seconds(const ServedRequest& r) {
   return r.request.output < 2 ? 0 : (r.finished - r.first_token) / (r.request.output - 1);
 }
 
+std::span<const ServedRequest> warmed_up(const ServingOutcome& outcome) {
+  return std::span(outcome.requests).subspan(outcome.warm_up);
+}
+
 }  // namespace
 
 ServingOutcome simulate_serving(const ServingCosts& costs, const ServingSetup& setup,
@@ -93,11 +98,11 @@ LatencySummary summarise_latency(std::vector<double> seconds) {
 ServingSummary summarise_serving(const ServingOutcome& outcome) {
   std::vector<double> first, token, whole;
   double tokens = 0;
-  for (const ServedRequest& r : outcome.requests) {
+  for (const ServedRequest& r : outcome.requests) tokens += r.request.output;
+  for (const ServedRequest& r : warmed_up(outcome)) {
     first.push_back(r.first_token - r.request.arrival);
     whole.push_back(r.finished - r.request.arrival);
     if (r.request.output > 1) token.push_back(token_seconds(r));
-    tokens += r.request.output;
   }
   const LatencyHistogram& gaps = outcome.gaps;
   ServingSummary s{summarise_latency(std::move(first)), summarise_latency(std::move(token)), {},
@@ -117,10 +122,11 @@ bool falls_behind(const ServingOutcome& outcome) {
 }
 
 double attainment(const ServingOutcome& outcome, double first_token, double token) {
-  const auto in_time = std::count_if(outcome.requests.begin(), outcome.requests.end(), [&](const ServedRequest& r) {
+  const auto requests = warmed_up(outcome);
+  const auto in_time = std::count_if(requests.begin(), requests.end(), [&](const ServedRequest& r) {
     return r.first_token - r.request.arrival <= first_token && token_seconds(r) <= token;
   });
-  return static_cast<double>(in_time) / static_cast<double>(outcome.requests.size());
+  return static_cast<double>(in_time) / static_cast<double>(requests.size());
 }
 
 }  // namespace kvroof

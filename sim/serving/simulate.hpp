@@ -25,6 +25,7 @@ struct ServingSetup {
 
 struct ServingOutcome {
   std::vector<ServedRequest> requests;  // in the order in which they were given
+  std::size_t warm_up = 0;              // of them, the first that no percentile or share is of
   LatencyHistogram gaps;                // seconds between tokens of an answer, of all of them
   double seconds = 0;                   // from the first arrival to the last token
   // Requests before the last that had no place when it arrived: where they are many, more come than can be served.
@@ -56,7 +57,8 @@ ServingSummary summarise_serving(const ServingOutcome& outcome);
 // that, times depend on how long it lasts.
 bool falls_behind(const ServingOutcome& outcome);
 
-// The share of requests whose first token and whose mean token came in time; seconds, infinity: any.
+// The share of requests, but for those of the warm-up, whose first token and whose mean token came in time; seconds,
+// infinity: any.
 double attainment(const ServingOutcome& outcome, double first_token, double token);
 
 }  // namespace kvroof

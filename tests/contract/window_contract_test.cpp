@@ -19,6 +19,52 @@ TEST_CASE("a window that hides no token from any row changes nothing") {
   }
 }
 
+TEST_CASE("of a prompt that a window cut, chunks by themselves keep the share that the budget is of what is left") {
+  Shape shape = kShape;
+  shape.prompt = 200;
+  shape.window = 101;  // of which the next row sees 100
+  for (const std::string policy : {"keydiff", "knorm", "expected-attention"}) {
+    INFO(policy);
+    const auto kept = [&](const std::string& more) {
+      Driver driver(parse_policies(policy + ":budget=40" + more).front(), shape, random_logit);
+      driver.prompt();
+      return driver.kept(0).size();
+    };
+    CHECK(kept("") == 40);
+    CHECK(kept(":chunk=20") == 40);  // 8 of each 20
+  }
+}
+
+TEST_CASE("prompts' scorers evict as many tokens where k or v are zero and no token has a share of anything") {
+  const std::size_t rows = std::size_t{kShape.prompt + kShape.decode} * kShape.width;
+  const auto tensors = [&](bool keys, bool values) {
+    std::vector<float> q(rows * kShape.query_heads, 1), k(rows * kShape.kv_heads), v(rows * kShape.kv_heads);
+    for (std::size_t i = 0; i < k.size(); ++i) {
+      k[i] = keys ? 0.01F * static_cast<float>(i % 97) : 0;
+      v[i] = values ? 0.01F * static_cast<float>(i % 89) : 0;
+    }
+    return DriverRows(std::move(q), std::move(k), std::move(v), kShape.query_heads, kShape.kv_heads,
+                      kShape.prompt + kShape.decode, kShape.prompt);
+  };
+  for (const PolicySpec& spec : all_specs()) {
+    const PolicyTraits traits = policy_info(spec.name).traits(spec);
+    if (!traits.tensors.any() || traits.schedule != Schedule::kPrefillOnly) continue;
+    Driver usual(spec, kShape, random_logit);
+    usual.prompt();
+    for (const bool keys : {false, true}) {
+      INFO(spec.text() << (keys ? ", v is zero" : ", k is zero"));
+      Driver driver(spec, kShape, random_logit, tensors(keys, !keys));
+      driver.prompt();
+      std::size_t held = 0, usually = 0;
+      for (std::uint32_t h = 0; h < driver.policy().storage_heads(); ++h) {
+        held += driver.kept(h).size();
+        usually += usual.kept(h).size();
+      }
+      CHECK(held == usually);
+    }
+  }
+}
+
 // One row: what the heads may have lost without the policy's word is what neither this row nor a later one sees.
 void check_row(Driver& driver, std::vector<std::set<std::uint32_t>>& held, std::uint32_t t) {
   const std::uint32_t window = driver.shape().window;

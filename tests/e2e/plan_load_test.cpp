@@ -131,6 +131,13 @@ TEST_CASE("under load tokens share steps with others' prompts, and goals hold fo
   const json more = plan(goal + " --batch " + std::to_string(best["batch"].get<int>() + 1), 3);
   CHECK(more["load"]["tpot_ms"]["value"] > 60);
   CHECK(best["batch"] < plan(words + "--tpot-ms 60")["batch"]);
+  // It waits for its own prompt too, whatever rows say of either.
+  CHECK(load["ttft_ms"]["high80"] >= alone["ttft_ms"]["high80"]);
+  for (const char* device : {"h100-sxm", "h200"}) {
+    const json one = plan(" --model gemma-3-27b --engine vllm --output 4k --batch 1 --prompt 60k --device " +
+                          std::string(device));
+    CHECK(one["load"]["ttft_ms"]["high95"] >= one["ttft_ms"]["high95"]);
+  }
   // What does not fit has no load. Of several deployments the one that makes most of a device under load is best.
   CHECK(plan(words + "--batch 100000", 3)["load"].is_null());
   const json several = plan(" --model llama-3-8b --engine vllm --device a100-80g --tp auto --prompt 4k --output 128 "

@@ -197,6 +197,22 @@ TEST_CASE("a GGUF file and a config.json of AWQ are planned with the bytes that 
   CHECK(run.err.find("quantised checkpoints are run in FP8 (E4M3)") != std::string::npos);
 }
 
+TEST_CASE("a checkpoint stored in a way that nobody here knows is priced as --dtype says it is, or refused") {
+  const TemporaryFolder folder;
+  std::ofstream(folder.file("config.json")) << R"({"model_type": "llama", "hidden_size": 256, "vocab_size": 1024,
+      "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2,
+      "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "torch_dtype": "float16",
+      "quantization_config": {"quant_method": "hqq", "weight_quant_params": {"nbits": 4}}})";
+  const std::string words =
+      "plan --model " + folder.file("") + " --device rtx-4090 --prompt 64 --output 16 --engine vllm";
+  const Ran refused = run_program(words);
+  CHECK(refused.code == 2);
+  CHECK(refused.err.find("config.json: quantization_config.quant_method is \"hqq\"; of quant_method are known ") !=
+        std::string::npos);
+  CHECK(refused.err.find("--dtype says how weights are stored") != std::string::npos);
+  CHECK(json_of(words + " --dtype int4")["weight_type"] == "int4");
+}
+
 TEST_CASE("a GGUF file whose windows nothing names is counted without them, and plan and models show say so") {
   const TemporaryFolder folder;
   kvroof::test::GgufBytes file =

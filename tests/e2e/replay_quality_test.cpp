@@ -37,6 +37,19 @@ const std::array<const char*, 4> kQuality = {"recall_mean", "recall_worst1", "po
 
 }  // namespace
 
+TEST_CASE("what each layer keeps is in JSON, and its mean is what all keep") {
+  const json even = json::parse(replay_with("--format json").out);
+  for (std::size_t i = 0; i < even["points"].size(); ++i) {
+    const json& kept = even["policies"][i]["kept_by_layer"];
+    REQUIRE(kept.size() == even["manifest"]["trace"]["layers"]);
+    double mean = 0;
+    for (const json& tokens : kept) mean += tokens.get<double>() / static_cast<double>(kept.size());
+    CHECK(mean == Approx(even["points"][i]["kept_tokens"].get<double>()));
+  }
+  // A quarter of 40 tokens, and in the steady state one a step more or less.
+  CHECK(even["policies"][0]["kept_by_layer"][0].get<double>() == Approx(10).margin(1));
+}
+
 TEST_CASE("replay --quality none measures nothing and changes nothing else") {
   const Measured all = replay_with("--format json");
   const Measured none = replay_with("--format json --quality none");

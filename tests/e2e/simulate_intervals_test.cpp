@@ -74,7 +74,7 @@ TEST_CASE("predictions that ship beside measured runs are those that simulate ma
       if (result.is_null()) {
         result = simulated("--model " + row["model"] + " --dtype " + row["dtype"] + " --tp " + row["tp"] + " --rate " +
                            row["rate_per_s"] + " --prompt " + row["prompt"] + " --output " + row["output"] +
-                           " --count " + row["requests"] + " --max-num-seqs 128 --max-num-batched-tokens " +
+                           " --count " + row["requests"] + " --spread 0 --max-num-seqs 128 --max-num-batched-tokens " +
                            row["max_num_batched_tokens"] + " --cached-prompt 0.97")["rows"][0];
       }
       const std::string metric = row["metric"];
@@ -90,7 +90,7 @@ TEST_CASE("predictions that ship beside measured runs are those that simulate ma
 
 TEST_CASE("a first minute of experts ends later by seconds, and is no other prediction") {
   const std::string words =
-      "--model mixtral-8x7b --tp 2 --rate 5 --prompt 566 --output 247 --count 200 --cached-prompt 0.97 ";
+      "--model mixtral-8x7b --tp 2 --rate 5 --prompt 566 --output 247 --count 200 --spread 0 --cached-prompt 0.97 ";
   const json warm = simulated(words)["rows"][0], cold = simulated(words + "--cold")["rows"][0];
   for (const char* metric : {"ttft_ms", "tpot_ms", "e2e_ms"}) {
     for (const char* figure : {"mean", "p99"}) {

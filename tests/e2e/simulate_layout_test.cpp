@@ -31,7 +31,7 @@ const std::string kGroups = "--model qwen3-30b-a3b --engine vllm --device h100-s
 TEST_CASE("on stages and in groups requests that never meet have plan's first token and plan's step of one") {
   for (const std::string& layout : {kStages, kGroups}) {
     const std::string words = layout + "--prompt 2k --output 128 ";
-    const json row = row_of(words + "--rate 0.02 --arrivals constant --count 5");
+    const json row = row_of(words + "--rate 0.02 --arrivals constant --count 5 --spread 0");
     const json plan = json_of("plan " + words + "--batch 1");
     INFO(layout);
     // From arrival to a place vLLM takes 15.6 ms, which plan has under load alone.
@@ -60,10 +60,10 @@ TEST_CASE("that clients of groups ask in step is said where nothing drives them 
     const json all = json_of("simulate " + words + "--prompt 512 --output 64 --count 80 ");
     return all["notes"].dump().find("drive groups apart") != std::string::npos;
   };
-  CHECK(says(kGroups + "--clients 16 "));
-  CHECK_FALSE(says(kGroups + "--clients 16 --spread 0.3 "));
-  CHECK_FALSE(says(kGroups + "--rate 10 "));
-  CHECK_FALSE(says(kStages + "--clients 16 "));
+  CHECK(says(kGroups + "--clients 16 --spread 0 "));
+  CHECK_FALSE(says(kGroups + "--clients 16 "));
+  CHECK_FALSE(says(kGroups + "--rate 10 --spread 0 "));
+  CHECK_FALSE(says(kStages + "--clients 16 --spread 0 "));
 }
 
 TEST_CASE("a row of stages and groups says what it is, counts its devices, and each of its requests its group") {
@@ -136,7 +136,8 @@ TEST_CASE("a search finds the fewest servers of stages that meet the goals, and 
 
 TEST_CASE("each group has a prefix cache of its own: four of them compute a prompt that they share four times") {
   // A prompt every two seconds, of one kind, which is answered before the next comes: the first group has them all.
-  const std::string words = kGroups + "--prompt 4k --output 16 --shared-prefix 4080:1 --count 16 --arrivals constant ";
+  const std::string words = kGroups + "--prompt 4k --output 16 --shared-prefix 4080:1 --count 16 --arrivals constant "
+                                      "--spread 0 ";
   const json alone = row_of(words + "--rate 0.5")["prefix_cache"];
   CHECK(alone["found_share"].get<double>() == Approx(15.0 / 16 * 4080 / 4096).epsilon(0.001));
   // All at once they are shared out over groups, and each computes one of its four.

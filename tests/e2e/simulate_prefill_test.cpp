@@ -46,7 +46,7 @@ TEST_CASE("over a link that takes no time, requests that never meet are answered
 
 TEST_CASE("what moves are the rows that the policy keeps of the prompt, at the speed of the link") {
   const json rows = rows_of(kLlama + "--policy full,window,h2o --budget 0.5 --prompt 2k --output 64 --rate 0.1 "
-                                     "--arrivals constant --count 3 --replicas 2 --prefill-replicas 1 "
+                                     "--arrivals constant --count 3 --spread 0 --replicas 2 --prefill-replicas 1 "
                                      "--transfer-gbs 10 --transfer-ms 3");
   const auto moved = [&](int i) { return rows[i]["prefill"]["moved_bytes_mean"].get<double>(); };
   CHECK(moved(0) == Approx(2048 * kRowBytes));
@@ -75,7 +75,7 @@ TEST_CASE("a link that is too slow is said to limit, and a policy that keeps a q
 }
 
 TEST_CASE("over two devices each moves its half, and the side of fewer devices takes longest") {
-  const std::string words = "--prompt 2k --output 8 --rate 0.1 --arrivals constant --count 2 --replicas 2 "
+  const std::string words = "--prompt 2k --output 8 --rate 0.1 --arrivals constant --count 2 --spread 0 --replicas 2 "
                             "--prefill-replicas 1 --transfer-gbs 10 --transfer-ms 0 ";
   const auto transfer = [&](const std::string& more) { return rows_of(kLlama + words + more)[0]["prefill"]; };
   for (const char* more : {"", "--prefill-tp 2", "--tp 2 --prefill-tp 1", "--tp 2"}) {
@@ -159,8 +159,8 @@ TEST_CASE("servers for prompts may be of another device, and print the same for 
 
 TEST_CASE("answers of one token never leave the servers for prompts") {
   const TemporaryFolder folder;
-  const json row = rows_of(kLlama + "--rate 1 --count 5 --output 1 --prompt 2k --replicas 2 --prefill-replicas 1 "
-                                    "--per-request " + folder.file("r.csv"))[0];
+  const json row = rows_of(kLlama + "--rate 1 --count 5 --output 1 --prompt 2k --spread 0 --replicas 2 "
+                                    "--prefill-replicas 1 --per-request " + folder.file("r.csv"))[0];
   std::istringstream lines(slurp(folder.file("r.csv")));
   std::string line;
   std::getline(lines, line);

@@ -114,7 +114,7 @@ TEST_CASE("a share of each prompt that a cache has is not there either where the
 }
 
 TEST_CASE("drawn prompts that begin alike find whole blocks of what they share") {
-  const std::string words = kLlama + "--prompt 1k --output 4 --rate 0.1 --arrivals constant --count 40 ";
+  const std::string words = kLlama + "--prompt 1k --output 4 --rate 0.1 --arrivals constant --count 40 --spread 0 ";
   // 500 tokens are 31 blocks of 16; one group: all but the first find them.
   const json row = simulate(words + "--shared-prefix 500")["rows"][0];
   CHECK(found(row) == Approx(39 * 31 * 16 / (40 * 1024.0)));
@@ -150,7 +150,7 @@ TEST_CASE("a drawn prompt that is no longer than what its group shares has all b
 
 TEST_CASE("a way to the host is asked of the devices that have a cache alone") {
   const std::string words = "--model llama-3-8b --rate 1 --count 4 --prompt 1k --output 4 --shared-prefix 512 "
-                            "--host-cache 4 --tp 4 --replicas 2 ";
+                            "--host-cache 4 --tp 4 --replicas 2 --spread 0 ";
   const std::string apart = words + "--device tpu-v5p --prefill-device h100-sxm --prefill-replicas ";
   CHECK(found(simulate(apart + "1")["rows"][0]) == Approx(3 * 512 / (4 * 1024.0)));
   const auto problem = [](const std::string& more) {
@@ -166,7 +166,7 @@ TEST_CASE("a way to the host is asked of the devices that have a cache alone") {
 }
 
 TEST_CASE("what a prefix cache found is in the table and in CSV, and only where there is one") {
-  const std::string words = "simulate " + kLlama + "--prompt 1k --output 4 --rate 1 --count 20 ";
+  const std::string words = "simulate " + kLlama + "--prompt 1k --output 4 --rate 1 --count 20 --spread 0 ";
   const Ran table = run_program(words + "--shared-prefix 512 --host-cache 8");
   CHECK(table.out.find("evicted") != std::string::npos);
   CHECK(table.out.find("a prefix cache that loses nothing would find 47.5 %") != std::string::npos);

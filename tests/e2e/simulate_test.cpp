@@ -27,7 +27,7 @@ const std::string kLlama = "--model llama-3-8b --device h100-sxm ";
 
 TEST_CASE("requests that never meet have plan's first token and plan's step of a batch of one") {
   const std::string lengths = "--prompt 2k --output 256 ";
-  const json row = simulate(kLlama + lengths + "--rate 0.01 --arrivals constant --count 5")["rows"][0];
+  const json row = simulate(kLlama + lengths + "--rate 0.01 --arrivals constant --count 5 --spread 0")["rows"][0];
   const json plan = json::parse(run_program("plan " + kLlama + lengths + "--batch 1 --format json").out);
   CHECK(value(row["ttft_ms"]["p50"]) == Approx(value(plan["ttft_ms"])).epsilon(1e-6));
   CHECK(value(row["ttft_ms"]["p99"]) == Approx(value(plan["ttft_ms"])).epsilon(1e-6));

@@ -69,6 +69,21 @@ TEST_CASE("a unit that the metric does not have is named, with those that it may
   }
 }
 
+TEST_CASE("memory is predicted of engines that take what they need, and of those that take all at once only whether it "
+          "fits") {
+  const auto memory = [](const char* engine, const char* metric, const char* unit) {
+    return scored(std::string("m,end_to_end,Llama-2-7B,fp16,fp16,A100-SXM4-80GB,1,,") + engine + ",,static,1,100,100," +
+                  metric + ",," + unit + ",s\n");
+  };
+  CHECK(memory("FasterTransformer", "memory_used", "GB").predicted);
+  for (const char* engine : {"vLLM", "SGLang", "TensorRT-LLM"}) {
+    CHECK(memory(engine, "memory_used", "GB").refused.find("takes its share of the memory when it starts") !=
+          std::string::npos);
+    CHECK(memory(engine, "fits_in_memory", "").predicted->value == 1);
+    CHECK(memory(engine, "fits_in_memory", "bool").predicted->value == 1);
+  }
+}
+
 TEST_CASE("counts are read as people write them, and what is none is said to be none") {
   const auto of_prompt = [](const std::string& input) {
     return scored("m,end_to_end,Llama-2-7B,fp16,fp16,A100-SXM4-80GB,1,,vLLM,,static,1," + input +

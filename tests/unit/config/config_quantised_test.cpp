@@ -207,10 +207,13 @@ TEST_CASE("what Model Optimizer wrote beside a config.json is read with it, unle
   CHECK(stored(decoder("llama")).name.empty());
 }
 
-TEST_CASE("quantised checkpoints of which nothing is known are refused, with what is") {
+TEST_CASE("quantised checkpoints of which nothing is known say so, others are refused") {
   for (const char* other : {R"("quant_method":"aqlm","bits":4)", R"("bits":4)", R"("quant_method":"mxfp4")"}) {
     INFO(other);
-    check_refused(fp8_llama(other), "of quant_method are known auto-round, awq, bitsandbytes");
+    const ModelOptions options = parsed(fp8_llama(other)).options;
+    CHECK(options.stored_unknown.find("of quant_method are known auto-round, awq, bitsandbytes") != std::string::npos);
+    CHECK(options.cannot_run == options.stored_unknown);
+    CHECK(options.stored.name.empty());
   }
   check_refused(fp8_llama(R"("quant_method":"modelopt","quant_algo":"MIXED")"), "quant_algo is \"MIXED\"");
   check_refused(fp8_llama(R"("quant_method":"modelopt")"), "its quant_algo is missing");

@@ -17,6 +17,8 @@ TEST_CASE("a typo is answered with the nearest name, a foreign word with none") 
   CHECK(nearest_name("keyfomer", names) == "keyformer");
   CHECK(nearest_name("Window", names) == "window");
   CHECK(nearest_name("h20", names) == "h2o");
+  CHECK(nearest_name("fulll", names) == "full");
+  CHECK(nearest_name("wnidwo", names) == "window");  // letters exchanged twice, each of which is one step
   CHECK_FALSE(nearest_name("zebra", names).has_value());
   CHECK_FALSE(nearest_name("", names).has_value());
   CHECK_FALSE(nearest_name(std::string(1'000'000, 'k'), names).has_value());

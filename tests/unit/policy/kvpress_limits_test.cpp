@@ -44,6 +44,20 @@ TEST_CASE("criticalkv keeps one token by the inner scores at least, unless its f
   CHECK(kept_of_values("criticalkv:window=1:budget=2", values) == Positions{0, 3});
 }
 
+TEST_CASE("where the window pays nothing to the tokens before it, normalising changes nothing") {
+  Shape shape;
+  shape.query_heads = shape.kv_heads = 2;
+  shape.prompt = 40;
+  shape.decode = 1;
+  const auto far_off = [](std::uint32_t, std::uint32_t, std::uint32_t j) { return j < 34 ? -1e4F : 0.0F; };
+  const auto kept = [&](const std::string& words) {
+    Driver driver(parse_policies(words).front(), shape, far_off);
+    driver.prompt();
+    return std::pair(driver.kept(0), driver.kept(1));
+  };
+  CHECK(kept("adakv:budget=20:window=6:normalize=yes") == kept("adakv:budget=20:window=6:normalize=no"));
+}
+
 TEST_CASE("rule=kvpress evicts from no prompt that is all window, and says so") {
   for (const std::string policy : {"snapkv", "pyramidkv", "adakv"}) {
     INFO(policy);

@@ -1,6 +1,7 @@
 #include "sim/replay/quality.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <random>
 
@@ -46,3 +47,24 @@ TEST_CASE("quality is known for each layer") {
 }
 
 TEST_CASE("without decoded tokens there is no quality") { CHECK_FALSE(QualityStats(0, 4, true).finish()); }
+
+TEST_CASE("the standard error is between sequences, however many steps and heads each has") {
+  QualityStats stats(6, 1, true);
+  stats.add(0, 0.4, 0.1, 7);
+  stats.add(0, 0.6, 0.3, 7);
+  stats.add(0, 0.7, 0.2, 8);
+  for (int i = 0; i < 3; ++i) stats.add(0, 0.9, 0.2, 3);
+  const auto quality = stats.finish();
+  REQUIRE(quality);
+  REQUIRE(quality->sequences.size() == 3);
+  CHECK(quality->sequences[0].id == 7);
+  CHECK(quality->sequences[0].recall_mean == Approx(0.5));
+  CHECK(quality->sequences[2].values == 3);
+  // 0.5, 0.7 and 0.9 deviate by 0.2 from their mean.
+  CHECK(*quality->recall_standard_error() == Approx(0.2 / std::sqrt(3.0)));
+  CHECK(*quality->output_error_standard_error() == Approx(0).margin(1e-12));
+  QualityStats one(2, 1, true);
+  one.add(0, 0.4, 0.1);
+  one.add(0, 0.6, 0.1);
+  CHECK_FALSE(one.finish()->recall_standard_error());
+}

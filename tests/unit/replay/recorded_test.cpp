@@ -182,6 +182,22 @@ TEST_CASE("recorded evictions that the replay never makes, and missing ones, are
   CHECK(r.decisions == 2 * 41);
 }
 
+TEST_CASE("what the recording gives up beyond the replay at one step counts once, and later steps are compared anew") {
+  const std::vector<EvictionRecord> recorded = {{0, 1, 0, 0, 4}, {0, 1, 0, 0, 7}, {0, 3, 0, 0, 9}, {0, 5, 0, 0, 10},
+                                                {0, 6, 0, 0, 11}};
+  RecordedEvictions evictions(recorded, 1);
+  const auto held = positions({4, 7, 9});
+  std::vector<SlotId> victims = {SlotId(0)};
+  evictions.review(StepId(1), HeadId(0), held, no_scores, victims);
+  victims = {SlotId(2)};
+  evictions.review(StepId(3), HeadId(0), held, no_scores, victims);
+  CHECK(victims == std::vector<SlotId>{SlotId(2)});
+  const Reproduction r = evictions.finish();
+  CHECK(r.differences == 3);  // token 7, and the steps 5 and 6
+  CHECK(r.decisions == 5);
+  CHECK(r.first_difference == "layer 0, step 1, head 0: the recording gives up token 7, the replay nothing more");
+}
+
 TEST_CASE("a reviewed decision takes the recorded tokens only when the head holds all of them") {
   const std::vector<EvictionRecord> recorded = {{0, 1, 0, 0, 7}, {0, 2, 0, 0, 90}};
   RecordedEvictions evictions(recorded, 1);

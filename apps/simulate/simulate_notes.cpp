@@ -1,0 +1,149 @@
+#include "apps/simulate/simulate_notes.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "apps/prediction/device_prices.hpp"
+#include "apps/simulate/simulate_answer.hpp"
+#include "apps/simulate/simulate_prefix_output.hpp"
+#include "apps/simulate/simulate_transfers.hpp"
+#include "sim/core/number_text.hpp"
+
+namespace kvroof {
+namespace {
+
+// Where intervals are from, and what sets the upper ends of the slowest requests.
+std::string intervals_note(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
+  std::string text = "intervals: all steps and prompts at the ends of their own intervals, and at least as wide as "
+                     "measured runs of servers lie from simulated ones";
+  if (r.cold) {
+    text += " in their first minute";
+  } else if (r.workload.model.experts > 0) {
+    text += "; first minutes of servers of experts are far slower (--cold)";
+  }
+  std::string wide;
+  for (const SimulatedRow& row : rows) {
+    if (!row.problem.empty()) continue;
+    const RequestEstimates& l = row.latency;
+    wide += fmt::format("{}{}first tokens {}, ", wide.empty() ? "" : "; ",
+                        rows.size() == 1 ? "" : fmt::format("{} under {}: ", devices_text(row), policy_text(r, row)),
+                        name_of(l.first_token.p99_wide_by));
+    if (row.has_gaps()) wide += fmt::format("tokens {}, ", name_of(l.token.p99_wide_by));
+    wide += fmt::format("answers {}", name_of(l.whole.p99_wide_by));
+  }
+  return wide.empty() ? text : fmt::format("{}. What makes p99 wide: {}", text, wide);
+}
+
+// Servers that answers outlast have not filled when the last request comes; empty: they have.
+std::string too_short(const SimulateRequest& r, const SimulatedRow& row) {
+  const auto count = static_cast<double>(row.outcome.requests.size());
+  const double wanted = lasting_count(row);
+  if (!r.lasts || count >= wanted || row.falls_behind()) return {};
+  const std::string found = r.highest_rate    ? ": the rate that was found is that of a burst, more than lasts;"
+                            : r.replicas == 0 ? ": the servers that were found bear a burst, not a rate that lasts;"
+                                              : ";";
+  return fmt::format("{} under {}: requests came for {:.0f} s and an answer took {:.0f} s, so that servers were still "
+                     "filling when the last came{} more requests{} ask more of them",
+                     devices_text(row), policy_text(r, row), count / row.rate, row.latency.whole.mean.value, found,
+                     r.drawn ? fmt::format(" (--count {:.0f})", std::ceil(wanted / 1000) * 1000) : "");
+}
+
+// Servers that keep up answer as many requests as come, but for two edges of a short run: arrivals that are drawn are
+// seldom as many as asked for, and the last answer is waited for; empty: they hardly matter.
+std::string edges(const SimulateRequest& r, const SimulatedRow& row) {
+  constexpr double kHardly = 0.02;
+  const double served = row.requests_per_s.value;
+  if (r.asked_rate == 0 || row.rate <= 0 || row.falls_behind() || row.refused > 0) return {};
+  if (std::abs(served / r.asked_rate - 1) <= kHardly) return {};
+  const std::string count = r.drawn ? " (--count)" : "";
+  if (row.rate < (1 - kHardly) * r.asked_rate) {
+    return fmt::format("{} under {}: the {} requests came at {} a second, fewer than --rate {:g}, and servers kept up "
+                       "with those; whether they do with --rate takes more requests{}",
+                       devices_text(row), policy_text(r, row), row.outcome.requests.size(), number_text(row.rate),
+                       r.asked_rate, count);
+  }
+  return fmt::format("{} under {}: servers keep up, though {} requests/s are not those of --rate {:g}: the {} requests "
+                     "came at {} a second, and the last answer is waited for; more requests{} come nearer",
+                     devices_text(row), policy_text(r, row), number_text(served), r.asked_rate,
+                     row.outcome.requests.size(), number_text(row.rate), count);
+}
+
+// Requests that are all alike end together where they began together, and who answers them is asked again at once;
+// empty: they differ, or nothing follows from it.
+std::string in_step(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
+  const auto grouped = [](const SimulatedRow& row) { return row.deployment->data_parallel > 1; };
+  const auto alike = [&](const Request& a) {
+    return a.prompt == r.requests.front().prompt && a.output == r.requests.front().output;
+  };
+  if (!std::ranges::all_of(r.requests, alike)) return {};
+  const std::string vary = r.drawn ? " (--spread 0.1)" : "";
+  const auto several = [](const SimulatedRow& row) { return row.problem.empty() && row.replicas > 1; };
+  if (r.clients < 2) {
+    if (std::ranges::none_of(rows, several)) return {};
+    return "requests are all alike, so that those that a server began together end together, and the next ones all go "
+           "there: first tokens wait the longer, the longer that lasts; lengths that vary" + vary + " do not";
+  }
+  if (std::ranges::none_of(rows, grouped)) {
+    return "requests are all alike, so that clients that were answered together ask together for as long as they ask, "
+           "and first tokens wait for all their prompts; lengths that vary" + vary + " drive them apart";
+  }
+  return fmt::format("requests are all alike, so that groups compute the prompts of {} clients in the same steps for "
+                     "as long as they ask; lengths that vary{} drive groups apart, and each then waits for the prompts "
+                     "of all others", r.clients, vary);
+}
+
+}  // namespace
+
+std::vector<std::string> simulate_notes(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
+  std::vector<std::string> notes = {fmt::format(
+      "{}{}", r.requests_text,
+      r.clients == 1  ? "; one client sends the next when it is answered"
+      : r.clients > 1 ? fmt::format("; {} clients send the next when they are answered", r.clients)
+                      : "")};
+  if (r.without_answer > 0) {
+    notes.push_back(r.without_answer == 1
+                        ? "one request of the file has no answer or no prompt and is left out"
+                        : fmt::format("{} requests of the file have no answer or no prompt and are left out",
+                                      r.without_answer));
+  }
+  if (r.warm_up > 0) {
+    notes.push_back(fmt::format("times are without the first request of each of the {} clients, which all come at once",
+                                r.warm_up));
+  }
+  for (const SimulatedRow& row : rows) {
+    const std::string who = fmt::format("{} under {}", devices_text(row), policy_text(r, row));
+    if (!row.problem.empty()) notes.push_back(fmt::format("{}: {}", who, row.problem));
+    if (row.problem.empty() && row.refused > 0) {
+      notes.push_back(fmt::format("{}: {} of {} requests {} on a server by {} refused and in time for no goal", who,
+                                  row.refused, r.requests.size(), row.refused == 1 ? "does not fit" : "do not fit",
+                                  row.refused == 1 ? "itself; it is" : "themselves; they are"));
+    }
+    if (row.problem.empty()) {
+      std::string text = too_short(r, row);
+      if (text.empty()) text = edges(r, row);
+      if (!text.empty()) notes.push_back(std::move(text));
+    }
+    if (row.problem.empty() && row.falls_behind()) {
+      notes.push_back(fmt::format("{}: requests come faster than they are answered ({} waited when the last came); how "
+                                  "long they wait depends on how long that lasts{}", who, row.outcome.waiting_at_end,
+                                  r.highest_rate ? ", and so does the highest rate: more requests have a lower one"
+                                                 : ""));
+    }
+  }
+  std::vector<const Device*> devices;
+  for (const SimulatedRow& row : rows) devices.push_back(row.device);
+  for (std::string& note : workload_notes(r.workload, devices)) notes.push_back(std::move(note));
+  if (std::string note = in_step(r, rows); !note.empty()) notes.push_back(std::move(note));
+  for (std::string& note : transfer_notes(r, rows)) notes.push_back(std::move(note));
+  for (std::string& note : prefix_notes(r, rows)) notes.push_back(std::move(note));
+  for (const SimulatedRow& row : rows) devices.push_back(row.prefill_device);
+  if (const std::string prices = prices_text(devices); !prices.empty()) {
+    notes.push_back(fmt::format("$: of a million generated tokens at the rate that is served, {}", prices));
+  }
+  notes.push_back(intervals_note(r, rows));
+  return notes;
+}
+
+}  // namespace kvroof
