@@ -176,10 +176,10 @@ TEST_CASE("what would let more sequences in is said by what limits their number"
   // Weights are the largest line, and caches all that sequences take.
   const std::string gpt = page("--model gpt-oss-120b --device h200 --prompt 8k");
   CHECK(gpt.find("a smaller budget or a smaller type of the cache") != std::string::npos);
-  const std::string scheduler = page("--model llama-3.1-8b --device mi300x --prompt 1k");
+  const std::string scheduler = page("--model llama-3.1-8b --device mi300x --prompt 512");
   CHECK(scheduler.find("the engine takes no more at once") != std::string::npos);
-  const std::string lifted = page("--model llama-3.1-8b --device mi300x --prompt 1k --max-num-seqs 512");
-  CHECK(lifted.find("512 sequences at once") != std::string::npos);
+  const std::string lifted = page("--model llama-3.1-8b --device mi300x --prompt 512 --max-num-seqs 1200");
+  CHECK(lifted.find("1200 sequences at once") != std::string::npos);
 }
 
 TEST_CASE("the share of memory that an engine takes, and the types of its cache, are its own unless they are given") {
