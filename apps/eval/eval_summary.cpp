@@ -54,11 +54,11 @@ ShareSummary share_summary(std::span<const double> ours, std::span<const double>
 ChoiceSummary choice_summary(const std::vector<ChoiceExample>& examples, const EvalPoint& point,
                              const EvalPoint& full) {
   const auto right = [&](const EvalPoint& of, std::size_t (*chosen)(std::span<const ChoiceScore>)) {
-    std::vector<double> right;
+    std::vector<double> of_each;
     for (std::size_t i = 0; i < examples.size(); ++i) {
-      right.push_back(chosen(of.questions[i].choices) == examples[i].answer ? 1 : 0);
+      of_each.push_back(chosen(of.questions[i].choices) == examples[i].answer ? 1 : 0);
     }
-    return right;
+    return of_each;
   };
   std::size_t agreeing = 0;
   for (std::size_t i = 0; i < examples.size(); ++i) {

@@ -112,7 +112,9 @@ void add_cells(Cells& cells, const ReplayPoint& p, PolicyLabels& labels, bool de
   cells.add(resident.title(), resident.cell(p.accounting.kv_resident));
   if (!devices) cells.add(read.title(), read.cell(p.accounting.kv_read));
   cells.add("recall mean", share(quality ? std::optional(quality->recall_mean) : std::nullopt));
-  if (!devices && quality && quality->recall_standard_error()) cells.add("±", share(quality->recall_standard_error()));
+  if (const auto error = quality ? quality->recall_standard_error() : std::nullopt; error && !devices) {
+    cells.add("±95%", share(1.96 * *error));
+  }
   // Beside devices there is room for one of the two.
   if (!devices || !bounds) {
     cells.add("recall worst", share(quality ? std::optional(quality->recall_worst1) : std::nullopt));
