@@ -42,7 +42,7 @@ TEST_CASE("A trace whose recording still runs is said to be still written, and n
   {
     TraceWriter writer(trace, m, 1);
     small_step(writer, m, 0);
-    for (const std::string words : {"inspect " + trace, "replay " + trace + " --policy h2o --budget 0.5"}) {
+    for (const std::string& words : {"inspect " + trace, "replay " + trace + " --policy h2o --budget 0.5"}) {
       const Ran ran = run_program(words);
       check_error(ran, 4, trace + ": it is still being written; 1 step is intact\nnote: it can be read once");
       for (const char* wrong : {"repair", "did not end", "not sealed"}) {
