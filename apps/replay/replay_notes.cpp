@@ -125,7 +125,8 @@ void note_columns(const ReplayAnswer& answer, Notes& notes) {
                   (shows_worst ? "; recall worst: the mean of the lowest 1 %" : ""));
   const auto& quality = answer.results.front().quality;
   if (answer.request.devices.empty() && quality && quality->recall_standard_error()) {
-    notes.push_back(fmt::format("±95%: 1.96 standard errors of the mean recall of {} sequences", quality->sequences.size()));
+    notes.push_back(fmt::format("±95%: 1.96 standard errors of the mean recall of {} sequences",
+                                quality->sequences.size()));
   }
   if (positions) note_positions(answer, notes);
   const auto dense = [](const PointResult& r) { return r.traits.dense_layers > 0; };

@@ -257,8 +257,8 @@ void describe_simulate(po::options_description_easy_init add) {
       "servers, of clients five each, up to 16000)");
   add("arrivals", po::value<std::string>()->default_value("poisson"), "poisson | constant | gamma:SHAPE");
   add("spread", po::value<std::string>()->default_value("0.1"),
-      "standard deviation of the drawn lengths over their mean; 0: all have the mean, so that what begins together ends "
-      "together");
+      "standard deviation of the drawn lengths over their mean; 0: all have the mean, so that what begins together "
+      "ends together");
   describe_prefixes(add);
   add("replicas", po::value<std::string>()->default_value("1"),
       "servers that share the requests, or auto: as few as meet the goals");

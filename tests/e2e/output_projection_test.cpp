@@ -29,7 +29,7 @@ TEST_CASE("replay refuses criticalkv on a trace that names no model folder, in o
   const std::string trace = folder.file("x.kvt");
   const std::string tensors = KVROOF_SOURCE_DIR "/tests/golden/policies/h2o_gqa_sum_n64_h8_kv2.safetensors";
   REQUIRE(run_program("import qkv " + tensors + " --prompt 64 -o " + trace).code == 0);
-  const Ran ran = run_program("replay " + trace + " --policy criticalkv:budget=0.5");
+  const Ran ran = run_program("replay " + trace + " --policy criticalkv:budget=0.6");
   CHECK(ran.code == 2);
   CHECK(ran.out.empty());
   CHECK(ran.err.starts_with("error: the trace names no model folder, and a policy that weighs v"));

@@ -85,7 +85,7 @@ TEST_CASE("a plan for a prompt that is all window of rule=kvpress gets one sente
                               "snapkv:budget=0.5:rule=kvpress");
   CHECK(ran.code == 2);
   CHECK(ran.out.empty());
-  CHECK(ran.err.find("more than 64 tokens, found 40") != std::string::npos);
+  CHECK(ran.err.find("at least 65 tokens, found 40") != std::string::npos);
 }
 
 TEST_CASE("a file of head values that cannot be followed gets one sentence and exit code 2") {

@@ -45,8 +45,8 @@ TEST_CASE("a projected prompt that is all window of rule=kvpress is refused alth
   CHECK(!run.replay(snapkv + "--prompt 49").empty());
   const Ran ran = run_program("replay " + run.path + " " + snapkv + "--prompt 48");
   CHECK(ran.code == 2);
-  CHECK_THAT(ran.err, ContainsSubstring("error: --prompt 48: policy snapkv: rule=kvpress with window=48 evicts from "
-                                        "prompts that are longer than the window"));
+  CHECK_THAT(ran.err, ContainsSubstring("error: --prompt 48: policy snapkv: rule=kvpress evicts from prompts that are "
+                                        "longer than its window; expected at least 49 tokens, found 48"));
 }
 
 TEST_CASE("a projection beyond a model's positions is told as plan tells it, and one of no token is refused") {

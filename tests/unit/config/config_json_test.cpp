@@ -130,7 +130,8 @@ TEST_CASE("activations are known by each of their names") {
 
 TEST_CASE("options that change the arithmetic and are not built are refused") {
   CHECK(contains(refusal(small(R"("hidden_act":"mish")")), "hidden_act is \"mish\""));
-  CHECK(contains(refusal(small(R"("quantization_config":{"bits":4})")), "quantization_config"));
+  CHECK(contains(refusal(small(R"("quantization_config":{"quant_method":"awq","bits":0})")),
+                 "quantization_config.bits is 0"));
   CHECK(contains(refusal(small(R"("partial_rotary_factor":0.5)")), "partial_rotary_factor is 0.5"));
 }
 

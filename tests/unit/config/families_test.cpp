@@ -235,7 +235,8 @@ TEST_CASE("what a family does not build is refused by key and value") {
   check_refused(experts("qwen3_moe", R"("mlp_only_layers":[0])"), "mlp_only_layers is [0]");
   check_refused(experts("qwen3_moe", R"("num_experts_per_tok":5)"), "num_experts_per_tok is 5");
   check_refused(decoder("phi3", R"("partial_rotary_factor":1.5)"), "partial_rotary_factor is 1.5");
-  check_refused(decoder("olmo2", R"("quantization_config":{"bits":4})"), "quantization_config");
+  check_refused(decoder("olmo2", R"("quantization_config":{"quant_method":"modelopt"})"),
+                "quant_algo is missing");
 }
 
 TEST_CASE("what DeepSeek-V2's code does not build, and V3's routing, is refused by key and value") {
