@@ -61,12 +61,7 @@ class Pricing {
     const Server loop = server(workload_.mean());
     const RequestTimes served = loop.closed_loop(clients);
     const IntervalFactors steps = step_factors(clients);
-    Estimate first = with_factors(served.first_token, queued_.at(reach(clients)));
-    // It waits for its own prompt as well, which alone may take as long as its own measured rows are off.
-    const Estimate alone = first_token();
-    first.high80 = std::max(first.high80, alone.high80);
-    first.high95 = std::max(first.high95, alone.high95);
-    return {first, with_factors(served.token, steps), with_factors(loop.closed_loop_rate(clients), steps)};
+    return {queued_first_token(served.first_token, clients), with_factors(served.token, steps), with_factors(loop.closed_loop_rate(clients), steps)};
   }
   // What the goals are of, without intervals of measured rows.
   [[nodiscard]] Times times(const ResidencySummary& residency, std::uint64_t batch) const {
@@ -76,8 +71,9 @@ class Pricing {
   }
   [[nodiscard]] Times times(std::uint64_t batch) const {
     const Times t = times(workload_.mean(), batch);
-    const IntervalFactors first = goals_.under_load ? queued_.at(reach(batch)) : first_token_factors();
-    return {with_factors(t.first_token, first), with_factors(t.token, step_factors(batch))};
+    const Estimate first = goals_.under_load ? queued_first_token(t.first_token, batch)
+                                             : with_factors(t.first_token, first_token_factors());
+    return {first, with_factors(t.token, step_factors(batch))};
   }
   // The largest batch if memory needed `memory` times as much and times were at the given end of their interval.
   [[nodiscard]] std::uint64_t largest(double memory, double Estimate::* time) const {
@@ -117,6 +113,14 @@ class Pricing {
   }
 
  private:
+  // It waits for its own prompt as well, which alone may take as long as its own measured rows are off.
+  [[nodiscard]] Estimate queued_first_token(const Estimate& served, std::uint64_t clients) const {
+    Estimate first = with_factors(served, queued_.at(reach(clients)));
+    const Estimate alone = first_token();
+    first.high80 = std::max(first.high80, alone.high80);
+    first.high95 = std::max(first.high95, alone.high95);
+    return first;
+  }
   [[nodiscard]] Server server(const ResidencySummary& residency) const {
     return {cost_, residency, residency, {residency.computed_tokens(), output_}};
   }

@@ -47,10 +47,13 @@ double burstiness_of(const Arguments& arguments) {
 // Where nobody asked for lengths that differ, none is beyond a model's positions.
 void keep_within(const WorkloadRequest& workload, std::vector<Request>& requests) {
   if (workload.model.max_positions == 0) return;
-  const std::uint32_t most = std::max(workload.model.max_positions, workload.prompt + workload.output);
+  const std::int64_t mean = std::int64_t{workload.prompt} + workload.output;
+  const std::int64_t room = std::max<std::int64_t>(workload.model.max_positions - mean, 0);
+  // As far below the mean as above it at most, so that it stays the mean.
   for (Request& r : requests) {
-    r.output = std::min(r.output, most - 1);
-    r.prompt = std::min(r.prompt, most - r.output);
+    const std::int64_t off = std::int64_t{r.prompt} + r.output - mean;
+    r.prompt = static_cast<std::uint32_t>(std::max<std::int64_t>(r.prompt + std::clamp(off, -room, room) - off, 1));
+    r.output = static_cast<std::uint32_t>(std::clamp<std::int64_t>(mean + room - r.prompt, 1, r.output));
   }
 }
 
@@ -106,6 +109,7 @@ void read(const Arguments& arguments, SimulateRequest& request) {
   const std::string path = requests_name(arguments.get<std::string>("requests"));
   request.requests = std::move(trace.requests);
   const std::size_t all = request.requests.size();
+  const bool at_once = !(request.requests.back().arrival > 0);
   if (arguments.has("count")) {
     const std::uint32_t count = count_value("count", arguments.get<std::string>("count"), 1, kMostRequests);
     request.requests.resize(std::min<std::size_t>(count, all));
@@ -123,7 +127,7 @@ void read(const Arguments& arguments, SimulateRequest& request) {
   if (const double last = request.requests.back().arrival; last > 0) {
     own_rate = static_cast<double>(request.requests.size() - 1) / last;
   }
-  if (arguments.has("rate") && own_rate == 0 && trace.has_arrivals) {
+  if (arguments.has("rate") && at_once && trace.has_arrivals) {
     throw usage_error(fmt::format("--rate: all requests of {} arrive at once, so they have no rate", path));
   }
   double factor = request.highest_rate ? own_rate : 1;
@@ -349,7 +353,7 @@ SimulateRequest simulate_request(const Arguments& arguments, std::uint32_t count
   arguments.has("requests") ? read(arguments, request) : draw(arguments, count, request);
   // All clients begin at once. With --count, and of a file, times are of all requests, as benchmarks count them.
   const bool chosen = request.chosen_count || !request.drawn;
-  if (request.clients > 1 && !chosen && request.requests.size() >= 4ULL * request.clients) {
+  if (request.clients > 1 && !chosen && request.requests.size() >= 2ULL * request.clients) {
     request.warm_up = request.clients;
   }
   set_prefixes(arguments, request);

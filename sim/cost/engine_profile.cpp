@@ -25,7 +25,9 @@ const EngineProfile& EngineProfile::of(std::string_view version, std::string_vie
 }
 
 bool EngineProfile::runs_on_vendor(std::string_view vendor) const {
-  return vendor.empty() || runs_on.empty() || std::ranges::count(runs_on, vendor) > 0;
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; };
+  const auto is_it = [&](const std::string& one) { return std::ranges::equal(one, vendor, {}, lower, lower); };
+  return vendor.empty() || runs_on.empty() || std::ranges::any_of(runs_on, is_it);
 }
 
 std::uint64_t EngineProfile::padded(std::uint64_t batch, std::uint64_t tokens, std::uint32_t stages) const {

@@ -110,7 +110,10 @@ void read_fp8(ConfigFields& fields, Quantisation& q) {
 // NVIDIA's Model Optimizer, by the names of its algorithms.
 void read_modelopt(ConfigFields& fields, Quantisation& q) {
   const std::string name = key(fields.has(key("quant_algo")) ? "quant_algo" : "quantization.quant_algo");
-  if (!fields.has(name)) return fields.refuse(kConfig, "its quant_algo is missing");
+  if (!fields.has(name)) {
+    const bool cache_alone = fields.has(key("kv_cache_quant_algo")) || fields.has(key("quantization.kv_cache_quant_algo"));
+    return cache_alone ? void() : fields.refuse(kConfig, "its quant_algo is missing");
+  }
   const std::string algorithm = fields.text(name, "");
   if (algorithm == "FP8" || algorithm == "FP8_PER_CHANNEL_PER_TOKEN") return read_fp8(fields, q);
   if (algorithm == "FP8_PB_WO" || algorithm == "fp8_pb_wo") return keep(q, "fp8");  // blocks of 128 x 128
@@ -119,8 +122,9 @@ void read_modelopt(ConfigFields& fields, Quantisation& q) {
   if (algorithm == "W4A16_AWQ" || algorithm == "W4A8_AWQ") return keep(q, "int4");
   if (algorithm == "W8A16") return keep(q, "int8-wo");
   if (algorithm == "INT8_SQ" || algorithm == "W8A8_SQ_PER_CHANNEL") return keep(q, "int8");
-  fields.refuse(name, "of ModelOpt are known FP8, FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO, MXFP8, NVFP4, W4A16_AWQ, "
-                      "W4A8_AWQ, W8A16 and INT8_SQ");
+  q.cannot_run = q.unknown = fmt::format(
+      "{} is \"{}\"; of Model Optimizer are known FP8, FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO, MXFP8, NVFP4, W4A16_AWQ, "
+      "W4A8_AWQ, W8A16 and INT8_SQ; --dtype says how weights are stored", name, algorithm);
 }
 
 // AWQ, GPTQ and AutoRound. AWQ's and asymmetric GPTQ's zero points have as many bits as a weight. The head is among

@@ -38,6 +38,25 @@ std::uint8_t marks_of(std::string_view name, Endings endings) {
   return 0;
 }
 
+// [qkv] as (q|k|v), and (?:q|k) likewise.
+std::string with_groups(std::string_view pattern) {
+  std::string out;
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    const std::size_t end = pattern[i] == '[' ? pattern.find(']', i) : std::string_view::npos;
+    const std::string_view letters = end != std::string_view::npos ? pattern.substr(i + 1, end - i - 1) : "";
+    if (pattern.substr(i).starts_with("(?:")) {
+      out += '(';
+      i += 2;
+    } else if (!letters.empty() && std::ranges::all_of(letters, [](char c) { return c >= 'a' && c <= 'z'; })) {
+      out += fmt::format("({})", fmt::join(letters, "|"));
+      i = end;
+    } else {
+      out += pattern[i];
+    }
+  }
+  return out;
+}
+
 // The names that a pattern with (a|b) stands for; none where they are more than anybody writes.
 std::vector<std::string> alternatives(const std::string& name) {
   constexpr std::size_t kMost = 4096;
@@ -75,30 +94,34 @@ LeftModules::LeftModules(const std::vector<std::string>& names, const std::vecto
   for (const std::string& name : names) left_.add(name);
   const auto is_class = [](const std::string& name) { return !name.empty() && name[0] >= 'A' && name[0] <= 'Z'; };
   if (std::ranges::any_of(taken, is_class)) return;  // all its modules are packed
-  for (const std::string& name : taken) taken_.add(name);
+  bool understood = true;
+  for (const std::string& name : taken) understood = taken_.add(name) && understood;
+  if (!understood) taken_ = {};
 }
 
-void LeftModules::Named::add(std::string_view given) {
-  std::string pattern(given.starts_with("re:") ? given.substr(3) : given);
+bool LeftModules::Named::add(std::string_view given) {
+  std::string pattern = with_groups(given.starts_with("re:") ? given.substr(3) : given);
   std::erase_if(pattern, [](char c) { return c == '\\' || c == '^' || c == '$'; });
   if (pattern.ends_with("*_proj")) pattern.resize(pattern.size() - 5);
   while (pattern.ends_with('*') || pattern.ends_with('.')) pattern.pop_back();
-  for (const std::string_view other : {"vision", "visual", "audio", "mtp", "multi_modal"}) {
-    if (pattern.find(other) != std::string::npos) return;
+  for (const std::string_view other : {"vision", "visual", "audio", "mtp", "multi_modal", "lm_head"}) {
+    if (pattern.find(other) != std::string::npos) return true;
   }
-  if (pattern.find("expert") != std::string::npos) {
-    experts = true;
-    return;
-  }
+  if (pattern.find("expert") != std::string::npos) return experts = true;
+  bool understood = true;
   for (const std::string& name : alternatives(pattern)) {
     Marks marks{marks_of(name, kAttention), marks_of(name, kMlp)};
     const auto layer = layer_of(name);
     if (layer && name.ends_with(fmt::format(".{}", *layer))) marks = {kWhole, kWhole};
-    if (!marks.attention && !marks.mlp) continue;
+    if (!marks.attention && !marks.mlp) {
+      understood = false;
+      continue;
+    }
     Marks& named = layer ? layers[*layer] : everywhere;
     named.attention |= marks.attention;
     named.mlp |= marks.mlp;
   }
+  return understood;
 }
 
 LeftModules::Marks LeftModules::Named::of_layer(std::uint32_t layer) const {

@@ -16,8 +16,8 @@ class LeftModules {
   // Names as in model.layers.7.self_attn.q_proj, model.layers.7 or self_attn, and patterns (re:.*self_attn.*,
   // model.layers.*.mlp*, (q|k|v)_proj) where they are for all layers. What is no matrix of a layer's attention or MLP
   // is not looked at: heads, norms, routers, routed experts, layers that hold a state, towers of pictures.
-  // Of `taken`, modules that are packed (targets of llm-compressor's groups), all else is left as well; names of
-  // classes, as Linear, and what is not understood say nothing.
+  // Of `taken`, modules that are packed (targets of llm-compressor's groups), all else is left as well, unless one of
+  // them is a class of modules, as Linear, or is not understood.
   explicit LeftModules(const std::vector<std::string>& names, const std::vector<std::string>& taken = {});
 
   // Whether attention is left in each of so many layers.
@@ -37,7 +37,8 @@ class LeftModules {
     std::map<std::uint32_t, Marks> layers;
     bool experts = false;  // or nothing but routed experts
 
-    void add(std::string_view name);
+    // Whether it was understood.
+    bool add(std::string_view name);
     [[nodiscard]] Marks of_layer(std::uint32_t layer) const;
     [[nodiscard]] bool any() const { return experts || everywhere.attention || everywhere.mlp || !layers.empty(); }
   };

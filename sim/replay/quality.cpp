@@ -15,13 +15,15 @@ namespace {
 std::optional<double> standard_error(const std::vector<SequenceQuality>& sequences, double SequenceQuality::* value) {
   const auto n = static_cast<double>(sequences.size());
   if (n < 2) return std::nullopt;
-  double mean = 0, squares = 0;
-  for (const SequenceQuality& sequence : sequences) mean += sequence.*value / n;
+  double values = 0, mean = 0, squares = 0;
+  for (const SequenceQuality& sequence : sequences) values += static_cast<double>(sequence.values);
+  const auto share = [&](const SequenceQuality& s) { return static_cast<double>(s.values) / values; };
+  for (const SequenceQuality& sequence : sequences) mean += share(sequence) * sequence.*value;
   for (const SequenceQuality& sequence : sequences) {
-    const double off = sequence.*value - mean;
+    const double off = share(sequence) * (sequence.*value - mean);
     squares += off * off;
   }
-  return std::sqrt(squares / (n - 1) / n);
+  return std::sqrt(n / (n - 1) * squares);
 }
 
 }  // namespace

@@ -31,8 +31,9 @@ struct Quality {
   std::vector<LayerQuality> layers;
   std::vector<SequenceQuality> sequences;  // those that decoded tokens
 
-  // Standard errors of the mean over sequences, which are drawn one by one where heads and steps are not: the deviation
-  // between their means over √n. Nothing of fewer than two.
+  // Standard errors of the means, over sequences, which are drawn one by one where heads and steps are not. A mean is a
+  // ratio of sums: of n sequences with shares w of all values, √(n / (n − 1) · Σ w² (r − mean)²) (Cochran 1977, section
+  // 6.4). Nothing of fewer than two.
   [[nodiscard]] std::optional<double> recall_standard_error() const;
   [[nodiscard]] std::optional<double> output_error_standard_error() const;
 };

@@ -1,7 +1,9 @@
 // kvroof eval: perplexity, ROUGE and multiple choice under policies, and what it refuses.
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/catch.hpp"
 #include "tests/support/json_lines.hpp"
@@ -160,7 +162,21 @@ TEST_CASE("One example has no standard error: null in JSON, nothing in CSV and a
       CHECK(row[key].is_null());
     }
     const Ran csv = run_program("eval --format csv --quiet --model " + kDemo + " " + words);
-    CHECK(csv.out.find(",,") != std::string::npos);
+    const auto cells_of = [&](std::size_t number) {
+      std::istringstream lines(csv.out);
+      std::string line, cell;
+      for (std::size_t i = 0; i <= number; ++i) std::getline(lines, line);
+      std::vector<std::string> cells;
+      for (std::istringstream in(line + ","); std::getline(in, cell, ',');) cells.push_back(cell);
+      return cells;
+    };
+    const std::vector<std::string> header = cells_of(0), cells = cells_of(2);
+    for (const std::string& key : task.errors) {
+      const auto at = static_cast<std::size_t>(std::ranges::find(header, key) - header.begin());
+      INFO(key);
+      REQUIRE(at < cells.size());
+      CHECK(cells[at].empty());
+    }
     const Ran table = run_program("eval --quiet --model " + kDemo + " " + words);
     CHECK(table.out.find("±–") != std::string::npos);
     CHECK(table.out.find("±0") == std::string::npos);

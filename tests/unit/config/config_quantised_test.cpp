@@ -150,6 +150,9 @@ TEST_CASE("what none of llm-compressor's targets names is left, unless they name
   CHECK(share(R"("Linear")") == 0);
   CHECK(share(R"("Linear","re:.*mlp.*")") == 0);
   CHECK(share(R"("re:.*something_else$")") == 0);
+  CHECK(share(R"("re:.*self_attn.*","re:.*(fc1|fc2)$")") == 0);
+  CHECK(share(R"("re:.*[qkvo]_proj","re:.*\\.(?:gate|up|down)_proj$","lm_head")") == 0);
+  CHECK(share(R"("re:.*[kv]_proj","re:.*mlp.*")") == Approx(2.0 * 64 * 64 / layer).margin(0.005));
   CHECK(share(R"("re:.*mlp.*")") == Approx(attention / layer).margin(0.005));
   CHECK(share(R"("re:.*(gate|up)_proj$")") == Approx((attention + mlp / 3) / layer).margin(0.005));
   CHECK(share(R"("re:.*mlp.*")", R"(,"ignore":["model.layers.3"])") ==
@@ -202,7 +205,13 @@ TEST_CASE("what Model Optimizer wrote beside a config.json is read with it, unle
     CHECK(stored(fp8_llama(R"("quant_method":"fp8")")).name == "fp8");
   }
   write_text_file(beside, R"({"quantization":{"quant_algo":"MIXED_PRECISION"}})");
-  CHECK_THROWS_WITH(stored(decoder("llama")), Catch::Contains("config.json with hf_quant_config.json: quant"));
+  CHECK(stored(decoder("llama")).name.empty());
+  CHECK(read_config_json(config).options.stored_unknown.find("quant_algo is \"MIXED_PRECISION\"") != std::string::npos);
+  // Its weights are as they were, and only the cache is quantised.
+  write_text_file(beside, R"({"quantization":{"quant_algo":null,"kv_cache_quant_algo":"FP8"}})");
+  CHECK(stored(decoder("llama")).name.empty());
+  CHECK(stored(decoder("llama")).cache == "fp8");
+  CHECK(read_config_json(config).options.stored_unknown.empty());
   std::filesystem::remove(beside);
   CHECK(stored(decoder("llama")).name.empty());
 }
@@ -215,9 +224,11 @@ TEST_CASE("quantised checkpoints of which nothing is known say so, others are re
     CHECK(options.cannot_run == options.stored_unknown);
     CHECK(options.stored.name.empty());
   }
-  check_refused(fp8_llama(R"("quant_method":"modelopt","quant_algo":"MIXED")"), "quant_algo is \"MIXED\"");
+  CHECK(parsed(fp8_llama(R"("quant_method":"modelopt","quant_algo":"MIXED")")).options.stored_unknown.find(
+            "quant_algo is \"MIXED\"") != std::string::npos);
   check_refused(fp8_llama(R"("quant_method":"modelopt")"), "its quant_algo is missing");
-  check_refused(fp8_llama(R"("quant_method":"modelopt","quantization":{"quant_algo":"W8"})"), "known");
+  CHECK_FALSE(parsed(fp8_llama(R"("quant_method":"modelopt","quantization":{"quant_algo":"W8"})"))
+                  .options.stored_unknown.empty());
   check_refused(fp8_llama(R"("quant_method":"awq","bits":0)"), "bits is 0");
   check_refused(fp8_llama(R"("quant_method":"exl2")"), "bits is missing");
   check_refused(compressed(R"("type":"float","num_bits":6)"), "expected 4 or 8");

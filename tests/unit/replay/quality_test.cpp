@@ -48,7 +48,7 @@ TEST_CASE("quality is known for each layer") {
 
 TEST_CASE("without decoded tokens there is no quality") { CHECK_FALSE(QualityStats(0, 4, true).finish()); }
 
-TEST_CASE("the standard error is between sequences, however many steps and heads each has") {
+TEST_CASE("the standard error is between sequences, each with its share of the mean") {
   QualityStats stats(6, 1, true);
   stats.add(0, 0.4, 0.1, 7);
   stats.add(0, 0.6, 0.3, 7);
@@ -60,8 +60,11 @@ TEST_CASE("the standard error is between sequences, however many steps and heads
   CHECK(quality->sequences[0].id == 7);
   CHECK(quality->sequences[0].recall_mean == Approx(0.5));
   CHECK(quality->sequences[2].values == 3);
-  // 0.5, 0.7 and 0.9 deviate by 0.2 from their mean.
-  CHECK(*quality->recall_standard_error() == Approx(0.2 / std::sqrt(3.0)));
+  // A third, a sixth and half of the values, whose mean is 4.4 / 6.
+  const double mean = 4.4 / 6, sum = std::pow((0.5 - mean) / 3, 2) + std::pow((0.7 - mean) / 6, 2) +
+                                     std::pow((0.9 - mean) / 2, 2);
+  CHECK(quality->recall_mean == Approx(mean));
+  CHECK(*quality->recall_standard_error() == Approx(std::sqrt(1.5 * sum)));
   CHECK(*quality->output_error_standard_error() == Approx(0).margin(1e-12));
   QualityStats one(2, 1, true);
   one.add(0, 0.4, 0.1);
