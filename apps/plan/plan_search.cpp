@@ -61,7 +61,8 @@ class Pricing {
     const Server loop = server(workload_.mean());
     const RequestTimes served = loop.closed_loop(clients);
     const IntervalFactors steps = step_factors(clients);
-    return {queued_first_token(served.first_token, clients), with_factors(served.token, steps), with_factors(loop.closed_loop_rate(clients), steps)};
+    return {queued_first_token(served.first_token, clients), with_factors(served.token, steps),
+            with_factors(loop.closed_loop_rate(clients), steps)};
   }
   // What the goals are of, without intervals of measured rows.
   [[nodiscard]] Times times(const ResidencySummary& residency, std::uint64_t batch) const {

@@ -109,8 +109,8 @@ std::vector<std::string> simulate_notes(const SimulateRequest& r, const std::vec
                                       r.without_answer));
   }
   if (r.warm_up > 0) {
-    notes.push_back(fmt::format("times of requests are without the first of each of the {} clients, which all come at once; those between "
-                                "tokens (itl_ms) are of all",
+    notes.push_back(fmt::format("times of requests are without the first of each of the {} clients, which all come at "
+                                "once; those between tokens (itl_ms) are of all",
                                 r.warm_up));
   }
   for (const SimulatedRow& row : rows) {

@@ -268,7 +268,9 @@ std::string simulate_svg(const SimulateRequest& request, const std::vector<Simul
   for (const SimulatedRow& row : rows) {
     if (!row.problem.empty()) continue;
     std::vector<double> times;
-    for (const ServedRequest& r : std::span(row.outcome.requests).subspan(row.outcome.warm_up)) times.push_back((r.first_token - r.request.arrival) * 1e3);
+    for (const ServedRequest& r : std::span(row.outcome.requests).subspan(row.outcome.warm_up)) {
+      times.push_back((r.first_token - r.request.arrival) * 1e3);
+    }
     std::sort(times.begin(), times.end());
     PlotLine line{fmt::format("{}, {}", devices_text(row), policy_text(request, row)), {}, {}, false};
     const std::size_t points = std::min<std::size_t>(times.size(), 400);  // the last of which is all requests

@@ -111,8 +111,10 @@ void read_fp8(ConfigFields& fields, Quantisation& q) {
 void read_modelopt(ConfigFields& fields, Quantisation& q) {
   const std::string name = key(fields.has(key("quant_algo")) ? "quant_algo" : "quantization.quant_algo");
   if (!fields.has(name)) {
-    const bool cache_alone = fields.has(key("kv_cache_quant_algo")) || fields.has(key("quantization.kv_cache_quant_algo"));
-    return cache_alone ? void() : fields.refuse(kConfig, "its quant_algo is missing");
+    const bool cache_alone =
+        fields.has(key("kv_cache_quant_algo")) || fields.has(key("quantization.kv_cache_quant_algo"));
+    if (!cache_alone) fields.refuse(kConfig, "its quant_algo is missing");
+    return;
   }
   const std::string algorithm = fields.text(name, "");
   if (algorithm == "FP8" || algorithm == "FP8_PER_CHANNEL_PER_TOKEN") return read_fp8(fields, q);
