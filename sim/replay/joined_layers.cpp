@@ -26,10 +26,17 @@ void interleave(std::span<const std::byte> rows, std::size_t width, std::size_t 
   }
 }
 
+struct Part {
+  std::vector<PolicySpec> points;
+  std::vector<std::uint32_t> numbers;  // among all points
+  std::uint32_t place = 0, parts = 1;  // of so many that are replayed one after another
+};
+
 // A part of the points, told of to the observer of all.
 class PartObserver : public ReplayObserver {
  public:
-  PartObserver(ReplayObserver* to, std::vector<std::uint32_t> numbers) : to_(to), numbers_(std::move(numbers)) {}
+  PartObserver(ReplayObserver* to, const Part& part)
+      : to_(to), numbers_(part.numbers), place_(part.place), parts_(part.parts) {}
 
   bool wants_kept(StepId step, StepId last) override { return to_ != nullptr && to_->wants_kept(step, last); }
   void kept(const KeptSet& of_part) override {
@@ -43,18 +50,15 @@ class PartObserver : public ReplayObserver {
     value.point = numbers_[value.point];
     to_->quality(value);
   }
-  // Parts that are done count with those of this one.
+  // Each part is as much of the whole, so that what was told never becomes less.
   void progress(std::uint64_t done, std::uint64_t total) override {
-    total_ = total;
-    if (to_ != nullptr) to_->progress(before_ + done, before_ + total);
+    if (to_ != nullptr) to_->progress(place_ * total + done, parts_ * total);
   }
-  void count_before(std::uint64_t total) { before_ = total; }
-  [[nodiscard]] std::uint64_t total() const { return total_; }
 
  private:
   ReplayObserver* to_;
   std::vector<std::uint32_t> numbers_;  // by point of the part
-  std::uint64_t before_ = 0, total_ = 0;
+  std::uint64_t place_, parts_;
 };
 
 LayerSource layers_of(const TraceReader& trace) {
@@ -81,13 +85,12 @@ TraceManifest with_copies(TraceManifest manifest, std::span<const std::uint32_t>
 // Heads of the one layer become those of the layers.
 class JoinedObserver final : public PartObserver {
  public:
-  JoinedObserver(const TraceManifest& manifest, std::span<const PolicySpec> points, std::vector<std::uint32_t> numbers,
-                 const ReplayOptions& options)
-      : PartObserver(options.observer, std::move(numbers)), query_heads_(manifest.layers.front().query_heads) {
+  JoinedObserver(const TraceManifest& manifest, const Part& part, const ReplayOptions& options)
+      : PartObserver(options.observer, part), query_heads_(manifest.layers.front().query_heads) {
     const auto layers = static_cast<std::uint32_t>(manifest.layers.size());
     std::uint64_t values = 0;
     for (const TraceSequence& s : manifest.sequences) values += s.tokens - s.prompt;
-    for (const PolicySpec& point : points) {
+    for (const PolicySpec& point : part.points) {
       const bool by_query_head = policy_info(point.name).traits(point).unit == StorageUnit::kQueryHead;
       storage_heads_.push_back(by_query_head ? query_heads_ : manifest.layers.front().kv_heads);
       stats_.emplace_back(values * query_heads_ * layers, layers, options.measure.output_error);
@@ -208,16 +211,10 @@ ResidencyLog split(const ResidencyLog& log, std::uint32_t layers) {
   return split;
 }
 
-struct Part {
-  std::vector<PolicySpec> points;
-  std::vector<std::uint32_t> numbers;  // among all points
-};
-
 std::vector<PointResult> run_joined(const TraceReader& trace, const TraceManifest& manifest, const Part& part,
-                                    std::uint64_t done_before, const ReplayOptions& options, const RunPoints& run) {
+                                    const ReplayOptions& options, const RunPoints& run) {
   check_alike(trace, manifest, part.points.front());
-  JoinedObserver observer(manifest, part.points, part.numbers, options);
-  observer.count_before(done_before);
+  JoinedObserver observer(manifest, part, options);
   ReplayOptions of_part = options;
   of_part.observer = &observer;
   of_part.row_cache = nullptr;
@@ -253,15 +250,15 @@ std::vector<PointResult> replay_parts(const TraceReader& trace, std::span<const 
   const auto take = [&](const Part& part, std::vector<PointResult> results) {
     for (std::size_t p = 0; p < results.size(); ++p) all[part.numbers[p]] = std::move(results[p]);
   };
-  std::uint64_t done = 0;
   if (!by_layer.points.empty()) {
-    PartObserver observer(options.observer, by_layer.numbers);
+    by_model.place = 1;
+    by_model.parts = by_layer.parts = 2;
+    PartObserver observer(options.observer, by_layer);
     ReplayOptions of_part = options;
     if (options.observer != nullptr) of_part.observer = &observer;
     take(by_layer, run(manifest, layers_of(trace), by_layer.points, of_part));
-    done = observer.total();
   }
-  take(by_model, run_joined(trace, manifest, by_model, done, options, run));
+  take(by_model, run_joined(trace, manifest, by_model, options, run));
   std::vector<PointResult> results;
   for (std::optional<PointResult>& result : all) results.push_back(std::move(*result));
   return results;

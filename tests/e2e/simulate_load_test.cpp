@@ -7,16 +7,14 @@
 #include "tests/support/run_program.hpp"
 
 using kvroof::test::has_note;
-using kvroof::test::json_of;
 using kvroof::test::Ran;
 using kvroof::test::run_program;
+using kvroof::test::simulate;
 using kvroof::test::slurp;
 using kvroof::test::TemporaryFolder;
 using nlohmann::json;
 
 namespace {
-
-json simulate(const std::string& words, int code = 0) { return json_of("simulate " + words, code); }
 
 const std::string kServer = "--model llama-3.1-8b --device l40s --engine vllm ";
 

@@ -8,9 +8,9 @@
 #include "tests/support/program_json.hpp"
 #include "tests/support/run_program.hpp"
 
-using kvroof::test::json_of;
 using kvroof::test::Ran;
 using kvroof::test::run_program;
+using kvroof::test::simulate;
 using kvroof::test::slurp;
 using kvroof::test::TemporaryFolder;
 using nlohmann::json;
@@ -18,8 +18,6 @@ using nlohmann::json;
 namespace {
 
 const std::string kLlama = "--model llama-3-8b --device h100-sxm --engine vllm ";
-
-json simulate(const std::string& words) { return json_of("simulate " + words); }
 
 double first_token(const json& row) { return row["ttft_ms"]["mean"]["value"].get<double>(); }
 double found(const json& row) { return row["prefix_cache"]["found_share"].get<double>(); }

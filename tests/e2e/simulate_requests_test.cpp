@@ -15,13 +15,12 @@ using kvroof::test::has_note;
 using kvroof::test::json_of;
 using kvroof::test::Ran;
 using kvroof::test::run_program;
+using kvroof::test::simulate;
 using kvroof::test::slurp;
 using kvroof::test::TemporaryFolder;
 using nlohmann::json;
 
 namespace {
-
-json simulate(const std::string& words, int code = 0) { return json_of("simulate " + words, code); }
 
 const std::string kLlama = "--model llama-3-8b --device h100-sxm --engine vllm ";
 

@@ -8,16 +8,14 @@
 #include "tests/support/program_json.hpp"
 #include "tests/support/run_program.hpp"
 
-using kvroof::test::json_of;
 using kvroof::test::Ran;
 using kvroof::test::run_program;
+using kvroof::test::simulate;
 using kvroof::test::slurp;
 using kvroof::test::TemporaryFolder;
 using nlohmann::json;
 
 namespace {
-
-json simulate(const std::string& words, int code = 0) { return json_of("simulate " + words, code); }
 
 double value(const json& estimate) { return estimate["value"].get<double>(); }
 

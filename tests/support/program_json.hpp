@@ -17,6 +17,8 @@ inline nlohmann::json json_of(const std::string& words, int code = 0, const std:
   return nlohmann::json::parse(ran.out);
 }
 
+inline nlohmann::json simulate(const std::string& words, int code = 0) { return json_of("simulate " + words, code); }
+
 inline bool has_note(const nlohmann::json& answer, const std::string& words) {
   for (const nlohmann::json& note : answer["notes"]) {
     if (note.get<std::string>().find(words) != std::string::npos) return true;

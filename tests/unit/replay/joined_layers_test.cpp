@@ -25,6 +25,10 @@ struct Seen final : ReplayObserver {
     recalls[{v.point, v.step.value, v.layer.value, v.query_head}] = v.quality.recall;
     errors[{v.point, v.step.value, v.layer.value, v.query_head}] = v.quality.output_error;
   }
+  void progress(std::uint64_t done, std::uint64_t total) override {
+    shares.push_back(static_cast<double>(done) / static_cast<double>(total));
+  }
+  std::vector<double> shares;  // of the replay, that were told to be done
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>, std::vector<TokenPos>> sets;
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>, double> recalls, errors;
 };
@@ -119,6 +123,11 @@ TEST_CASE("points with a set for each layer are what they are beside a point wit
   }
   CHECK(b[2].quality->recall_mean == a[1].quality->recall_mean);
   CHECK(mixed.sets.size() == alone.sets.size() / 2 * 3);
+  for (const Seen* seen : {&alone, &mixed}) {
+    CHECK(std::ranges::is_sorted(seen->shares));
+    CHECK(seen->shares.back() == 1);
+    CHECK(std::ranges::count(seen->shares, 1.0) == 1);
+  }
 }
 
 TEST_CASE("a score shared over layers is refused with budgets of layers, and by the engines") {
