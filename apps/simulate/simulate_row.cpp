@@ -140,9 +140,10 @@ class RowPricing {
   [[nodiscard]] std::string memory_problem() const;
   [[nodiscard]] std::string few_problem() const;
   [[nodiscard]] std::string search_problem() const;
-  [[nodiscard]] Servers fewest(const RowReading& reading) const {
-    return row_.best_split ? fewest_split(simulator_, reading)
-                           : fewest_servers(simulator_, row_.prefill_replicas, reading);
+  // Looked for from `about` so many on; 0: from the fewest.
+  [[nodiscard]] Servers fewest(const RowReading& reading, std::uint32_t about) const {
+    return row_.best_split ? fewest_split(simulator_, reading, about)
+                           : fewest_servers(simulator_, row_.prefill_replicas, reading, about);
   }
   void search();
   void set_readings();
@@ -186,7 +187,7 @@ std::string RowPricing::few_problem() const {
 // Sets what was not given: the servers, the rate.
 void RowPricing::search() {
   if (request_.replicas == 0) {
-    const Servers found = fewest({});
+    const Servers found = fewest({}, 0);
     row_.replicas = found.all;
     row_.prefill_replicas = found.prefill;
   } else if (row_.best_split) {
@@ -271,9 +272,9 @@ void RowPricing::price_outcome() {
 void RowPricing::price_search() {
   Ends at{};
   for (std::size_t i = 0; i < kEstimateEnds.size(); ++i) {
-    if (request_.highest_rate) at[i] = i == 0 ? row_.rate : highest_rate(simulator_, servers(), readings_[i]);
+    if (request_.highest_rate) at[i] = i == 0 ? row_.rate : highest_rate(simulator_, servers(), readings_[i], row_.rate);
     if (request_.replicas != 0) continue;
-    const std::uint32_t all = i == 0 ? row_.replicas : fewest(readings_[i]).all;
+    const std::uint32_t all = i == 0 ? row_.replicas : fewest(readings_[i], row_.replicas).all;
     at[i] = all > 0 ? all : std::numeric_limits<double>::infinity();
   }
   if (request_.highest_rate) row_.rate_interval = falling_estimate_of(at);

@@ -7,20 +7,39 @@
 namespace kvroof {
 namespace {
 
-constexpr double kRateStep = 1.01;  // the highest rate is found within so much
-constexpr double kLowestRate = 1e-3, kHighestRate = kLowestRate * (1 << 30);  // powers of 4 apart
+// Rates that are looked for: each so many times the one before that the highest is found within 1 %.
+constexpr int kRatesOfFour = 256;
+constexpr std::uint32_t kRates = 15 * kRatesOfFour;
+double rate_at(std::uint32_t i) { return 1e-3 * std::pow(4, static_cast<double>(i) / kRatesOfFour); }
+std::uint32_t rate_about(double rate) {
+  const double i = std::round(kRatesOfFour * std::log(rate / rate_at(0)) / std::log(4));
+  return static_cast<std::uint32_t>(std::clamp(i, 0.0, double{kRates}));
+}
+
+// Where a number is looked for: from about where it should be, in strides that double until it is passed.
+struct Guess {
+  std::uint32_t at = 1, stride = 1;
+};
 
 // The least x from 1 to `most` for which `holds`, which holds from some x on; 0: for none.
 template <class Holds>
-std::uint32_t least_that(std::uint32_t most, Holds holds) {
-  std::uint32_t high = 1;
-  bool held = holds(high);
-  while (!held && high < most) {
-    high = std::min(high * 2, most);
-    held = holds(high);
+std::uint32_t least_that(std::uint32_t most, Guess guess, Holds holds) {
+  std::uint32_t low = 0, high = std::clamp(guess.at, 1U, most);  // for none up to low, for high
+  if (holds(high)) {
+    for (std::uint32_t stride = guess.stride; high > 1 && low == 0; stride *= 2) {
+      const std::uint32_t x = high > stride ? high - stride : 1;
+      (holds(x) ? high : low) = x;
+    }
+  } else {
+    std::uint32_t stride = guess.stride;
+    do {
+      low = high;
+      if (low == most) return 0;
+      high = std::min(low + stride, most);
+      stride *= 2;
+    } while (!holds(high));
   }
-  if (!held) return 0;
-  for (std::uint32_t low = high / 2; high - low > 1;) {
+  while (high - low > 1) {
     const std::uint32_t middle = low + (high - low) / 2;
     (holds(middle) ? high : low) = middle;
   }
@@ -29,7 +48,8 @@ std::uint32_t least_that(std::uint32_t most, Holds holds) {
 
 }  // namespace
 
-ServingOutcome RowSimulator::outcome(double rate, Servers servers, const RowReading& reading) const {
+ServingOutcome RowSimulator::simulated(double rate, Servers servers, const RowReading& reading,
+                                       const std::optional<LateLimit>& late) const {
   listener_(rate, servers);
   std::vector<Request> requests = requests_;
   if (request_.highest_rate) {
@@ -38,34 +58,52 @@ ServingOutcome RowSimulator::outcome(double rate, Servers servers, const RowRead
   const bool routes = request_.prefix_cache && request_.prefix_cache->routes;
   const DeploymentCosts answers(answers_.cost, profiles_, reading.answers);
   const auto warmed_up = [&](ServingOutcome outcome) {
-    outcome.warm_up = std::min<std::size_t>(request_.warm_up, requests.size() / 2);
+    outcome.warm_up = warm_up();
     return outcome;
   };
   if (servers.prefill == 0) {
     const std::uint32_t groups = answers_.cost.deployment().data_parallel;
     return warmed_up(simulate_serving(
-        answers, {answers_.limits, servers.all, request_.clients, answers_.prefixes, routes, groups}, requests));
+        answers, {answers_.limits, servers.all, request_.clients, answers_.prefixes, routes, groups, late}, requests));
   }
   const DeploymentCosts prompts(prompts_.cost, profiles_, reading.prompts);
   const DisaggregatedSetup setup{prompts_.limits, answers_.limits, servers.prefill, servers.all - servers.prefill,
-                                 link_, request_.clients, prompts_.prefixes, routes};
+                                 link_, request_.clients, prompts_.prefixes, routes, late};
   return warmed_up(simulate_disaggregated(prompts, answers, setup, requests));
 }
 
+bool RowSimulator::meets(double rate, Servers servers, const RowReading& reading) const {
+  if (!request_.has_goals()) return true;
+  LateLimit late = goals();
+  late.warm_up = warm_up();
+  const auto counted = static_cast<double>(requests_.size() - late.warm_up);
+  // One more than may be late, so that it does not matter how the share is rounded.
+  const double most = counted * (1 - request_.attainment / served_share()) + 1;
+  late.most_late = static_cast<std::size_t>(std::max(most, 0.0));
+  const ServingOutcome outcome = simulated(rate, servers, reading, late);
+  return !outcome.gave_up && meets(outcome);
+}
+
+LateLimit RowSimulator::goals() const {
+  const auto seconds = [](const std::optional<double>& ms) {
+    return ms ? *ms * 1e-3 : std::numeric_limits<double>::infinity();
+  };
+  return {seconds(request_.ttft_ms), seconds(request_.tpot_ms)};
+}
+
 double RowSimulator::attained(const ServingOutcome& outcome) const {
-  const double any = std::numeric_limits<double>::infinity();
-  const double served = attainment(outcome, request_.ttft_ms ? *request_.ttft_ms * 1e-3 : any,
-                                   request_.tpot_ms ? *request_.tpot_ms * 1e-3 : any);
-  return served * served_share();
+  return attainment(outcome, goals().first_token, goals().token) * served_share();
 }
 
 std::uint32_t most_replicas(std::size_t requests) {
   return static_cast<std::uint32_t>(std::min<std::size_t>(requests, kMostReplicas));
 }
 
-Servers fewest_servers(const RowSimulator& simulator, std::uint32_t prefill, const RowReading& reading) {
+Servers fewest_servers(const RowSimulator& simulator, std::uint32_t prefill, const RowReading& reading,
+                       std::uint32_t about) {
   const std::uint32_t most = most_replicas(simulator.requests().size());
-  const std::uint32_t fewest = least_that(most, [&](std::uint32_t others) {
+  const Guess guess{about > prefill ? about - prefill : 1};
+  const std::uint32_t fewest = least_that(most, guess, [&](std::uint32_t others) {
     return simulator.meets(0, {prefill + others, prefill}, reading);
   });
   return fewest > 0 ? Servers{prefill + fewest, prefill} : Servers{0, prefill};
@@ -73,12 +111,12 @@ Servers fewest_servers(const RowSimulator& simulator, std::uint32_t prefill, con
 
 // From as many of each kind as suffice: with each number of servers of prompts it is asked whether one device less in
 // all does, and only then how few do.
-Servers fewest_split(const RowSimulator& simulator, const RowReading& reading) {
+Servers fewest_split(const RowSimulator& simulator, const RowReading& reading, std::uint32_t about) {
   const std::uint32_t most = most_replicas(simulator.requests().size());
   const auto meets = [&](std::uint32_t prefill, std::uint32_t others) {
     return simulator.meets(0, {prefill + others, prefill}, reading);
   };
-  const std::uint32_t each = least_that(most, [&](std::uint32_t n) { return meets(n, n); });
+  const std::uint32_t each = least_that(most, {std::max(about / 2, 1U)}, [&](std::uint32_t n) { return meets(n, n); });
   if (each == 0) return {0, 0};
   Servers best{2 * each, each};
   std::uint64_t devices = std::uint64_t{each} * (simulator.devices() + simulator.prefill_devices());
@@ -88,32 +126,28 @@ Servers fewest_split(const RowSimulator& simulator, const RowReading& reading) {
     const std::uint64_t room = (devices - taken) / simulator.devices();
     const auto left = static_cast<std::uint32_t>(std::min<std::uint64_t>(room, most));
     if (!meets(prefill, left)) continue;
-    const std::uint32_t others = least_that(left, [&](std::uint32_t n) { return n == left || meets(prefill, n); });
+    const std::uint32_t others = least_that(left, {}, [&](std::uint32_t n) { return n == left || meets(prefill, n); });
     best = {prefill + others, prefill};
     devices = std::uint64_t{others} * simulator.devices() + taken - 1;
   }
   return best;
 }
 
-// It is looked for near what full servers answer, for that takes few steps to simulate: servers that idle make many.
-double highest_rate(const RowSimulator& simulator, Servers servers, const RowReading& reading) {
-  const auto meets = [&](double rate) { return simulator.meets(rate, servers, reading); };
-  const ServingOutcome full = simulator.outcome(kHighestRate, servers, reading);
-  if (simulator.meets(full)) return std::numeric_limits<double>::infinity();
-  double low = kLowestRate;
-  const double answered = summarise_serving(full).requests_per_s;
-  while (4 * low <= std::min(answered, kHighestRate / 4)) low *= 4;
-  double high = kHighestRate;
-  for (; !meets(low); low /= 4) {
-    if (low == kLowestRate) return 0;
-    high = low;
+// Without a guess it is looked for near what full servers answer, for that takes few steps to simulate: servers that
+// idle make many.
+double highest_rate(const RowSimulator& simulator, Servers servers, const RowReading& reading, double about) {
+  constexpr std::uint32_t kStride = 16;  // 9 %
+  if (about <= 0) {
+    const ServingOutcome full = simulator.outcome(rate_at(kRates), servers, reading);
+    if (simulator.meets(full)) return std::numeric_limits<double>::infinity();
+    about = summarise_serving(full).requests_per_s;
   }
-  while (4 * low < high && meets(4 * low)) low *= 4;
-  for (high = 4 * low; high / low > kRateStep;) {
-    const double middle = std::sqrt(low * high);
-    (meets(middle) ? low : high) = middle;
-  }
-  return low;
+  // Rate i has the number i + 1.
+  const std::uint32_t missed = least_that(kRates + 1, {rate_about(about) + 1, kStride}, [&](std::uint32_t x) {
+    return !simulator.meets(rate_at(x - 1), servers, reading);
+  });
+  if (missed == 0) return std::numeric_limits<double>::infinity();
+  return missed == 1 ? 0 : rate_at(missed - 2);
 }
 
 BestSplit best_split(const RowSimulator& simulator, std::uint32_t all) {
@@ -128,7 +162,7 @@ BestSplit best_split(const RowSimulator& simulator, std::uint32_t all) {
       const std::pair<bool, double> reached{simulator.meets(outcome), simulator.attained(outcome)};
       if (reached > attained) best.servers = servers;
       attained = std::max(attained, reached);
-    } else if (best.rate == 0 || simulator.meets(best.rate * kRateStep, servers, {})) {
+    } else if (best.rate == 0 || simulator.meets(rate_at(rate_about(best.rate) + 1), servers, {})) {
       const double rate = highest_rate(simulator, servers);
       if (rate > best.rate) best = {servers, rate};
     }

@@ -1,6 +1,7 @@
 // Simulates a row at any rate and number of servers; looks for the highest rate and the fewest servers that meet goals.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -46,7 +47,9 @@ class RowSimulator {
         listener_(std::move(listener)) {}
 
   // At so many requests a second, for --rate max; else the rate is that of the requests.
-  [[nodiscard]] ServingOutcome outcome(double rate, Servers servers, const RowReading& reading = {}) const;
+  [[nodiscard]] ServingOutcome outcome(double rate, Servers servers, const RowReading& reading = {}) const {
+    return simulated(rate, servers, reading, {});
+  }
   // Of all requests: those that do not fit are not in time.
   [[nodiscard]] double attained(const ServingOutcome& outcome) const;
   // Of all requests, those that fit.
@@ -58,9 +61,8 @@ class RowSimulator {
     if (!request_.has_goals()) return true;
     return attained(outcome) >= request_.attainment && !(request_.lasts && falls_behind(outcome));
   }
-  [[nodiscard]] bool meets(double rate, Servers servers, const RowReading& reading) const {
-    return meets(outcome(rate, servers, reading));
-  }
+  // The same, of an outcome that need not be whole.
+  [[nodiscard]] bool meets(double rate, Servers servers, const RowReading& reading) const;
   [[nodiscard]] const SimulateRequest& request() const { return request_; }
   [[nodiscard]] const std::vector<Request>& requests() const { return requests_; }
   // Devices of a server of answers, and of one of prompts.
@@ -68,6 +70,11 @@ class RowSimulator {
   [[nodiscard]] std::uint32_t prefill_devices() const { return prompts_.cost.deployment().devices(); }
 
  private:
+  [[nodiscard]] ServingOutcome simulated(double rate, Servers servers, const RowReading& reading,
+                                         const std::optional<LateLimit>& late) const;
+  [[nodiscard]] LateLimit goals() const;
+  [[nodiscard]] std::size_t warm_up() const { return std::min<std::size_t>(request_.warm_up, requests_.size() / 2); }
+
   const SimulateRequest& request_;
   const std::vector<Request>& requests_;
   std::span<const LengthProfile> profiles_;
@@ -79,14 +86,16 @@ class RowSimulator {
 // More servers of a kind than requests help nobody.
 std::uint32_t most_replicas(std::size_t requests);
 
-// The fewest servers that meet the goals, of which so many are of prompts alone.
-Servers fewest_servers(const RowSimulator& simulator, std::uint32_t prefill, const RowReading& reading = {});
+// The fewest servers that meet the goals, of which so many are of prompts alone. They are looked for from `about` so
+// many on; 0: from the fewest.
+Servers fewest_servers(const RowSimulator& simulator, std::uint32_t prefill, const RowReading& reading = {},
+                       std::uint32_t about = 0);
 // The servers of both kinds that meet the goals with the fewest devices.
-Servers fewest_split(const RowSimulator& simulator, const RowReading& reading = {});
+Servers fewest_split(const RowSimulator& simulator, const RowReading& reading = {}, std::uint32_t about = 0);
 
 // The highest rate that meets the goals; 0: even requests that come one by one do not; infinity: they do at any rate,
-// for they are too few to fill the servers.
-double highest_rate(const RowSimulator& simulator, Servers servers, const RowReading& reading = {});
+// for they are too few to fill the servers. It is looked for from about `about` on; 0: from what servers can answer.
+double highest_rate(const RowSimulator& simulator, Servers servers, const RowReading& reading = {}, double about = 0);
 // Of so many servers, those of prompts alone with which the highest rate is highest, and that rate; or, at the rate of
 // the requests, with which most of them meet the goals.
 struct BestSplit {

@@ -22,6 +22,7 @@ class Disaggregation {
         outcome_(outcome),
         served_(outcome.requests),
         arrivals_(requests, setup.clients, outcome.requests),
+        late_(setup.late, outcome.requests),
         prompts_(served_) {
     for (ServedRequest& prompt : prompts_) {
       prompt.moves = prompt.request.output > 1;
@@ -42,7 +43,7 @@ class Disaggregation {
   }
 
   void run() {
-    while (arrivals_.more() || !events_.empty()) {
+    while (!outcome_.gave_up && (arrivals_.more() || !events_.empty())) {
       if (arrivals_.come_before(events_)) {
         place();
         continue;
@@ -107,7 +108,7 @@ class Disaggregation {
     served.transfer.from = prompts_[request].replica;
     if (served.request.output == 1) {
       served.finished = now;
-      arrivals_.answered(1, now);
+      end({&request, 1}, now);
       return;
     }
     const std::size_t to = chosen_for_answer();
@@ -118,10 +119,15 @@ class Disaggregation {
   }
 
   void run_answers(std::size_t i, double now) {
-    const std::size_t finished = servers_[i].run_event().size();
+    const std::vector<std::size_t> finished = servers_[i].run_event();
     note_event(i);
     give_places(i, now);
-    arrivals_.answered(finished, now);
+    end(finished, now);
+  }
+
+  void end(std::span<const std::size_t> answered, double now) {
+    arrivals_.answered(answered.size(), now);
+    if (late_.too_many_with(answered)) outcome_.gave_up = true;
   }
 
   void give_places(std::size_t i, double now) {
@@ -165,6 +171,7 @@ class Disaggregation {
   ServingOutcome& outcome_;
   std::vector<ServedRequest>& served_;
   Arrivals arrivals_;
+  LateRequests late_;
   std::vector<ServedRequest> prompts_;  // the same as requests of one token
   std::vector<Replica> replicas_;       // those of prompts, then those of answers; by their number in all of:
   std::vector<ServerSteps> servers_;

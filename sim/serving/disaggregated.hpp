@@ -33,6 +33,7 @@ struct DisaggregatedSetup {
   std::uint32_t clients = 0;  // as of ServingSetup
   std::optional<PrefixCacheSetup> prefixes = {};  // of each server of prompts
   bool routes_by_prefix = false;                  // to these: chosen_replica()
+  std::optional<LateLimit> late = {};
 };
 
 // The costs of a server of prompts and of one of answers. Each request fits on both by itself. Deterministic.

@@ -12,12 +12,21 @@
 namespace kvroof {
 namespace {
 
+double token_seconds(const ServedRequest& r) {
+  return r.request.output < 2 ? 0 : (r.finished - r.first_token) / (r.request.output - 1);
+}
+
+bool in_time(const ServedRequest& r, double first_token, double token) {
+  return r.first_token - r.request.arrival <= first_token && token_seconds(r) <= token;
+}
+
 // The servers, the requests that are still to come, and the clock between them.
 class Simulation {
  public:
   Simulation(const ServingCosts& costs, const ServingSetup& setup, const std::vector<Request>& requests,
              ServingOutcome& outcome)
-      : setup_(setup), outcome_(outcome), arrivals_(requests, setup.clients, outcome.requests) {
+      : setup_(setup), outcome_(outcome), arrivals_(requests, setup.clients, outcome.requests),
+        late_(setup.late, outcome.requests) {
     const std::size_t groups = std::size_t{setup.replicas} * setup.groups;
     groups_.reserve(groups);
     for (std::size_t i = 0; i < groups; ++i) {
@@ -30,16 +39,17 @@ class Simulation {
   }
 
   void run() {
-    while (arrivals_.more() || !events_.empty()) {
+    while (!outcome_.gave_up && (arrivals_.more() || !events_.empty())) {
       if (arrivals_.come_before(events_)) {
         place();
         continue;
       }
       const auto [now, i] = events_.next();
       outcome_.seconds = std::max(outcome_.seconds, now);
-      const std::size_t finished = servers_[i].run_event().size();
+      const std::vector<std::size_t> finished = servers_[i].run_event();
       events_.note(i, servers_[i].next_event());
-      arrivals_.answered(finished, now);
+      arrivals_.answered(finished.size(), now);
+      outcome_.gave_up = late_.too_many_with(finished);
     }
     for (const ServerSteps& server : servers_) outcome_.totals += server.totals();
   }
@@ -61,20 +71,25 @@ class Simulation {
   const ServingSetup& setup_;
   ServingOutcome& outcome_;
   Arrivals arrivals_;
+  LateRequests late_;
   std::vector<Replica> groups_;  // those of the first server, then those of the second …
   std::vector<ServerSteps> servers_;
   EventQueue events_;  // of each server
 };
-
-double token_seconds(const ServedRequest& r) {
-  return r.request.output < 2 ? 0 : (r.finished - r.first_token) / (r.request.output - 1);
-}
 
 std::span<const ServedRequest> warmed_up(const ServingOutcome& outcome) {
   return std::span(outcome.requests).subspan(outcome.warm_up);
 }
 
 }  // namespace
+
+bool LateRequests::too_many_with(std::span<const std::size_t> answered) {
+  if (!limit_) return false;
+  for (const std::size_t i : answered) {
+    if (i >= limit_->warm_up && !in_time(requests_[i], limit_->first_token, limit_->token)) ++late_;
+  }
+  return late_ > limit_->most_late;
+}
 
 ServingOutcome simulate_serving(const ServingCosts& costs, const ServingSetup& setup,
                                 const std::vector<Request>& requests) {
@@ -123,10 +138,10 @@ bool falls_behind(const ServingOutcome& outcome) {
 
 double attainment(const ServingOutcome& outcome, double first_token, double token) {
   const auto requests = warmed_up(outcome);
-  const auto in_time = std::count_if(requests.begin(), requests.end(), [&](const ServedRequest& r) {
-    return r.first_token - r.request.arrival <= first_token && token_seconds(r) <= token;
+  const auto met = std::ranges::count_if(requests, [&](const ServedRequest& r) {
+    return in_time(r, first_token, token);
   });
-  return static_cast<double>(in_time) / static_cast<double>(requests.size());
+  return static_cast<double>(met) / static_cast<double>(requests.size());
 }
 
 }  // namespace kvroof

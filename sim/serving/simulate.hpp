@@ -3,12 +3,20 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "sim/serving/latency_histogram.hpp"
 #include "sim/serving/replica.hpp"
 
 namespace kvroof {
+
+// Goals that so many requests may miss: a simulation of which only that is asked ends as soon as more have.
+struct LateLimit {
+  double first_token = 0, token = 0;  // seconds until it, and for a mean token after it; infinity: any
+  std::size_t warm_up = 0;            // the first requests, which may miss them
+  std::size_t most_late = 0;
+};
 
 struct ServingSetup {
   SchedulerLimits limits;
@@ -21,6 +29,7 @@ struct ServingSetup {
   // Of devices of each server, which attend to sequences of their own and step together: each has a queue, a memory and
   // a prefix cache of its own, and these limits. A request goes to one of all servers' groups as to a server.
   std::uint32_t groups = 1;
+  std::optional<LateLimit> late = {};
 };
 
 struct ServingOutcome {
@@ -35,6 +44,22 @@ struct ServingOutcome {
   // for so many seconds, added up.
   Replica::Totals prompt_totals;
   double link_seconds = 0;
+  bool gave_up = false;  // more requests were late than may be: nothing else is whole
+};
+
+// Counts those that are late, as they end.
+class LateRequests {
+ public:
+  // `requests` outlives this. Without a limit none is late.
+  LateRequests(const std::optional<LateLimit>& limit, const std::vector<ServedRequest>& requests)
+      : limit_(limit), requests_(requests) {}
+  // These requests are answered; whether too many are late by now.
+  bool too_many_with(std::span<const std::size_t> answered);
+
+ private:
+  const std::optional<LateLimit>& limit_;
+  const std::vector<ServedRequest>& requests_;
+  std::size_t late_ = 0;
 };
 
 // Each request fits by itself (ServingCosts). Deterministic.
