@@ -5,14 +5,12 @@
 #include <tuple>
 
 #include "analysis/serving.hpp"
-#include "apps/cli/data_folder.hpp"
 #include "apps/cli/output.hpp"
 #include "apps/cli/shared_options.hpp"
-#include "apps/cli/values.hpp"
 #include "apps/compare/compare_output.hpp"
+#include "apps/prediction/asked_devices.hpp"
 #include "apps/prediction/cached_prompt.hpp"
 #include "apps/prediction/device_prices.hpp"
-#include "apps/prediction/engine_hardware.hpp"
 #include "sim/core/files.hpp"
 #include "sim/core/suggest.hpp"
 
@@ -100,34 +98,11 @@ std::vector<std::pair<double, double>> mark_front(std::vector<Contender>& conten
   return front;
 }
 
-// Those named, or with `all` every GPU of the catalog.
-std::vector<Device> devices_of(const std::string& text) {
-  const std::filesystem::path catalog = data_folder() / "catalog";
-  std::vector<Device> devices;
-  if (text == "all") {
-    for (const std::string& name : catalog_device_names(catalog)) devices.push_back(find_device(name, catalog));
-    std::erase_if(devices, [](const Device& device) { return device.kind == DeviceKind::kCpu; });
-    return devices;
-  }
-  for (const std::string& name : split_list("device", text)) {
-    devices.push_back(find_device(name, catalog));
-    for (std::size_t i = 0; i + 1 < devices.size(); ++i) {
-      if (devices[i].name != devices.back().name) continue;
-      throw usage_error(fmt::format("--device {}: {} is there twice", text, name))
-          .note("a calibrated file of the same device needs another name in its first line to stand beside it");
-    }
-  }
-  return devices;
-}
-
 int run_compare(const Arguments& arguments) {
   WorkloadRequest request = workload_request(arguments);
   set_cached_prompt(arguments, request);
   const Measure& by = measure_of(measure_name(arguments, request));
-  if (!arguments.has("device")) throw usage_error("--device is missing: `kvroof devices` lists the names");
-  std::vector<Device> devices = devices_of(arguments.get<std::string>("device"));
-  if (arguments.get<std::string>("device") == "all") request.foreign = take_out_foreign(request, devices);
-  for (const Device& device : devices) check_runs_on(request, device);
+  std::vector<Device> devices = asked_devices(arguments, request);
   set_prices(arguments, devices);
   const std::string svg = svg_file(arguments);
   const std::vector<Workload> workloads = make_workloads(request, arguments);
@@ -157,9 +132,7 @@ int run_compare(const Arguments& arguments) {
 void describe_compare(po::options_description_easy_init add) {
   describe_workload(add);
   describe_cached_prompt(add);
-  add("device", po::value<std::string>(),
-      "names of the catalog or files, separated by commas, or all: every GPU of the catalog; "
-      "h200:bandwidth_gb_per_s=1.5x changes a fact");
+  add("device", po::value<std::string>(), kDevicesHelp);
   describe_prices(add);
   add("by", po::value<std::string>(),
       "what ranks: tokens_per_s | tokens_per_s_a_sequence | tokens_per_s_a_device | tokens_per_usd, at the highest "

@@ -37,8 +37,8 @@ struct Contender {
   [[nodiscard]] double devices() const { return deployment->devices(); }
   [[nodiscard]] double tokens_per_s_a_device() const { return tokens_per_s() / devices(); }
   // At the lowest and at the highest listed price.
-  [[nodiscard]] std::optional<TokenPrice> price() const {
-    return price_of_million_tokens(*device, tokens_per_s_a_device());
+  [[nodiscard]] std::optional<UsdRange> price() const {
+    return price_of_million_tokens(price_of_hour(*device, deployment->devices()), tokens_per_s());
   }
   [[nodiscard]] double tokens_per_usd() const { return price() ? 1e6 / price()->high_usd : 0; }
   // At the power that the board may draw, so at least so many.

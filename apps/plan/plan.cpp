@@ -122,9 +122,9 @@ Accounting accounting_of(const Question& q, const Plan& plan) {
 }
 
 // Under load.
-std::optional<TokenPrice> load_price(const Question& q, const Plan& plan) {
+std::optional<UsdRange> load_price(const Question& q, const Plan& plan) {
   if (!plan.load) return std::nullopt;
-  return price_of_million_tokens(q.device, plan.load->tokens_per_s.value / plan.devices());
+  return price_of_million_tokens(price_of_hour(q.device, plan.devices()), plan.load->tokens_per_s.value);
 }
 
 std::vector<std::string> notes_of(const Question& q, const Plan& plan) {

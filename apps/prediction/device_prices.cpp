@@ -64,14 +64,19 @@ void set_prices(const Arguments& arguments, std::span<Device> devices) {
   }
 }
 
-std::optional<TokenPrice> price_of_million_tokens(const Device& device, double tokens_per_s_a_device) {
-  if (!device.price || tokens_per_s_a_device <= 0) return std::nullopt;
-  const double hours = 1e6 / tokens_per_s_a_device / 3600;
-  return TokenPrice{hours * device.price->low_usd_per_hour, hours * device.price->high_usd_per_hour};
+std::optional<UsdRange> price_of_hour(const Device& device, std::uint32_t devices) {
+  if (!device.price) return std::nullopt;
+  return UsdRange{devices * device.price->low_usd_per_hour, devices * device.price->high_usd_per_hour};
 }
 
-nlohmann::ordered_json price_json(const std::optional<TokenPrice>& price) {
-  const TokenPrice usd = price.value_or(TokenPrice{});
+std::optional<UsdRange> price_of_million_tokens(const std::optional<UsdRange>& hour, double tokens_per_s) {
+  if (!hour || tokens_per_s <= 0) return std::nullopt;
+  const double hours = 1e6 / tokens_per_s / 3600;
+  return UsdRange{hours * hour->low_usd, hours * hour->high_usd};
+}
+
+nlohmann::ordered_json price_json(const std::optional<UsdRange>& price) {
+  const UsdRange usd = price.value_or(UsdRange{});
   return if_any(price.has_value(), {{"low", usd.low_usd}, {"high", usd.high_usd}});
 }
 

@@ -16,14 +16,16 @@ void describe_prices(boost::program_options::options_description_easy_init add);
 // Replaces the prices of the devices that it names. Throws Error (usage).
 void set_prices(const Arguments& arguments, std::span<Device> devices);
 
-// Of a million generated tokens, at the lowest and the highest price of the device.
-struct TokenPrice {
+// At the lowest and the highest price of a device.
+struct UsdRange {
   double low_usd = 0, high_usd = 0;
 };
-// At so many tokens/s that a device makes; nothing: it has no price, or makes none.
-std::optional<TokenPrice> price_of_million_tokens(const Device& device, double tokens_per_s_a_device);
+// Of so many devices for an hour; nothing: they have no price.
+std::optional<UsdRange> price_of_hour(const Device& device, std::uint32_t devices);
+// Of a million generated tokens, of what makes so many tokens/s for so much an hour; nothing: one of both is not known.
+std::optional<UsdRange> price_of_million_tokens(const std::optional<UsdRange>& hour, double tokens_per_s);
 // {low, high} of a row, without values for nothing.
-nlohmann::ordered_json price_json(const std::optional<TokenPrice>& price);
+nlohmann::ordered_json price_json(const std::optional<UsdRange>& price);
 // "at the prices of --usd-per-hour", "at the lowest and the highest listed price of the devices, the latest of
 // 2026-03"; empty: none has a price.
 std::string prices_text(std::span<const Device* const> devices);

@@ -5,6 +5,7 @@
 #include "apps/cli/output.hpp"
 #include "apps/cli/shared_options.hpp"
 #include "apps/simulate/simulate_output.hpp"
+#include "apps/simulate/simulate_rank.hpp"
 #include "apps/simulate/simulate_transfers.hpp"
 #include "sim/core/files.hpp"
 
@@ -23,6 +24,7 @@ int run_simulate(const Arguments& arguments) {
     if (lengths() != before) workloads = make_workloads(request.workload, arguments);
     rows = simulate_rows(request, workloads, arguments);
   }
+  rank_rows(request, rows);
   if (!svg.empty()) write_text_file(svg, simulate_svg(request, rows));
   if (arguments.has("per-request")) {
     write_file(arguments.get<std::string>("per-request"), requests_csv(request, rows));
@@ -43,6 +45,8 @@ constexpr std::string_view kSimulateExamples =
     "--output 512 --ttft-ms 2000 --tpot-ms 50\n"
     "  kvroof simulate --model llama-3-8b --device l40s --engine vllm --requests azure.csv --replicas auto --ttft-ms "
     "1000\n"
+    "  kvroof simulate --model llama-3.1-70b --device h100-sxm,h200,b200,mi300x --engine vllm --tp auto --dtype "
+    "bf16,fp8 --rate 10 --prompt 2k --output 256 --ttft-ms 1000 --tpot-ms 40 --replicas auto\n"
     "  kvroof simulate --model llama-3-8b --device h100-sxm --engine vllm --policy full,snapkv --budget 0.25 --rate "
     "max --prompt 8k --output 256 --ttft-ms 1000 --tpot-ms 20 --replicas 4 --prefill-replicas auto\n"
     "  kvroof simulate --model llama-3-8b --device h100-sxm,h200 --engine vllm --requests mooncake.jsonl "

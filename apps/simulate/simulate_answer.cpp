@@ -8,6 +8,7 @@
 
 #include "apps/prediction/estimate_text.hpp"
 #include "apps/prediction/speculation.hpp"
+#include "apps/simulate/simulate_rank.hpp"
 #include "sim/core/number_text.hpp"
 
 namespace kvroof {
@@ -20,52 +21,43 @@ std::string goals_text(const SimulateRequest& r) {
   return text;
 }
 
-// What a row serves on each device: requests a second, or a share of those there are.
-double served_by_device(const SimulateRequest& r, const SimulatedRow& row) {
-  return (r.highest_rate ? row.rate : r.replicas == 0 ? 1 : row.attained.value) / row.devices();
+// "16 devices, $43.0 to 76.2 an hour".
+std::string costs_text(const SimulatedRow& row) {
+  const std::uint32_t devices = row.devices();
+  std::string text = fmt::format("{} device{}", devices, devices == 1 ? "" : "s");
+  if (const auto usd = row.usd_per_hour()) text += fmt::format(", ${} an hour", usd_range(usd->low_usd, usd->high_usd));
+  return text;
 }
 
-// What rows are compared by: those that meet the goals come first, and of them the one that serves most on each device.
-std::pair<bool, double> standing(const SimulateRequest& r, const SimulatedRow& row) {
-  return {row.problem.empty() && row.met, served_by_device(r, row)};
-}
-
-// Whether a row is worse; of those that stand alike the one that makes fewer tokens/s.
-bool worse(const SimulateRequest& r, const SimulatedRow& a, const SimulatedRow& b) {
-  const auto worth = [&](const SimulatedRow& row) { return std::pair(standing(r, row), row.tokens_per_s.value); };
-  return worth(a) < worth(b);
-}
-
-// Tokens/s of requests that come by themselves differ by no more than how soon the last answer ends: of rows within 1 %
-// of the first the one whose first tokens come soonest.
-const SimulatedRow& best_of(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
-  const auto first = std::max_element(rows.begin(), rows.end(),
-                                      [&](const SimulatedRow& a, const SimulatedRow& b) { return worse(r, a, b); });
-  const SimulatedRow* best = &*first;
-  for (const SimulatedRow& row : rows) {
-    const bool alike = row.problem.empty() && standing(r, row) == standing(r, *first) &&
-                       row.tokens_per_s.value >= 0.99 * first->tokens_per_s.value;
-    if (alike && row.latency.first_token.p50.value < best->latency.first_token.p50.value) best = &row;
-  }
-  return *best;
-}
-
-// ", 1.46 times what it serves under full": beside full attention on the same devices, where that was simulated too.
-std::string beside_full(const SimulatedRow& best, const std::vector<SimulatedRow>& rows) {
+// ", 1.46 times what it serves under full", "; under full it takes 5 of them": beside full attention on the same
+// devices, where that was simulated too.
+std::string beside_full(const SimulateRequest& r, const SimulatedRow& best, SimulatedRows rows) {
   for (const SimulatedRow& row : rows) {
     const bool same = row.device == best.device && row.deployment == best.deployment && &row != &best;
     const bool alike = row.best_split == best.best_split &&
                        (row.best_split || row.prefill_replicas == best.prefill_replicas);
     if (!same || !alike || !row.problem.empty() || !row.workload->policy().is_full()) continue;
-    return fmt::format(", {:.2f} times what it serves under full", best.rate / row.rate);
+    if (r.highest_rate) return fmt::format(", {:.2f} times what it serves under full", best.rate / row.rate);
+    return fmt::format("; under full it takes {} of them", row.replicas);
   }
   return "";
+}
+
+// "; next 6 of h200 x 2 under full (12 devices, $38.3 to 60.1 an hour)": the best row of another device.
+std::string next_text(const SimulateRequest& r, const SimulatedRow& best, SimulatedRows rows) {
+  const SimulatedRow* next = nullptr;
+  for (const SimulatedRow& row : rows) {
+    const bool other = row.device != best.device && row.problem.empty() && row.met;
+    if (other && (next == nullptr || worse(r, *next, row))) next = &row;
+  }
+  if (next == nullptr) return "";
+  return fmt::format("; next {} under {} ({})", devices_text(*next), policy_text(r, *next), costs_text(*next));
 }
 
 // The best row of the same devices and policy that has servers for prompts alone where the row has none, or none where
 // it has some; nothing: none was simulated.
 const SimulatedRow* other_way(const SimulateRequest& r, const SimulatedRow& best,
-                              const std::vector<SimulatedRow>& rows) {
+                              SimulatedRows rows) {
   const SimulatedRow* other = nullptr;
   for (const SimulatedRow& row : rows) {
     if (row.device != best.device || row.deployment != best.deployment || row.workload != best.workload) continue;
@@ -77,7 +69,7 @@ const SimulatedRow* other_way(const SimulateRequest& r, const SimulatedRow& best
 
 // "; without servers for prompts alone, 4 of h100-sxm: 9.28 requests/s, 0.81 times as many": whether they pay.
 std::string whether_disaggregation_pays(const SimulateRequest& r, const SimulatedRow& best,
-                                        const std::vector<SimulatedRow>& rows) {
+                                        SimulatedRows rows) {
   const SimulatedRow* other = other_way(r, best, rows);
   if (other == nullptr || !r.has_goals()) return "";
   const std::string way = best.disaggregated() ? "without servers for prompts alone" : "with servers for prompts alone";
@@ -98,7 +90,7 @@ std::string whether_disaggregation_pays(const SimulateRequest& r, const Simulate
 // The best row that differs in drafts: without them where this one has them, and with them where it has none. Each has
 // the number of servers that was found for it.
 const SimulatedRow* drafts_aside(const SimulateRequest& r, const SimulatedRow& best,
-                                 const std::vector<SimulatedRow>& rows) {
+                                 SimulatedRows rows) {
   const SimulatedRow* other = nullptr;
   for (const SimulatedRow& row : rows) {
     const Deployment &a = *row.deployment, &b = *best.deployment;
@@ -114,7 +106,7 @@ const SimulatedRow* drafts_aside(const SimulateRequest& r, const SimulatedRow& b
 
 // "; without drafts 3.2 requests/s, 0.81 times as many": whether they pay.
 std::string whether_drafts_pay(const SimulateRequest& r, const SimulatedRow& best,
-                               const std::vector<SimulatedRow>& rows) {
+                               SimulatedRows rows) {
   const SimulatedRow* other = drafts_aside(r, best, rows);
   if (other == nullptr) return "";
   const auto& with = other->deployment->speculation;
@@ -129,19 +121,17 @@ std::string whether_drafts_pay(const SimulateRequest& r, const SimulatedRow& bes
   return fmt::format("; {} a token takes {} ms in place of {}", way, token_ms(*other), token_ms(best));
 }
 
-// "3 to 5 of them".
-std::string replicas_text(const Estimate& e) {
-  if (!std::isfinite(e.high80)) return fmt::format("from {:.0f} of them to more than any number", e.low80);
-  if (e.low80 == e.high80) return fmt::format("{:.0f} of them", e.low80);
-  return fmt::format("{:.0f} to {:.0f} of them", e.low80, e.high80);
-}
-
 // "24.2 to 65.2".
 std::string rates_text(const Estimate& e) {
   return std::isfinite(e.high80) ? interval_text(e, 1) : number_text(e.low80) + " or more";
 }
 
 }  // namespace
+
+std::string replicas_text(const Estimate& e) {
+  if (!std::isfinite(e.high80)) return fmt::format("{:.0f} or more", e.low80);
+  return e.low80 == e.high80 ? fmt::format("{:.0f}", e.low80) : fmt::format("{:.0f} to {:.0f}", e.low80, e.high80);
+}
 
 std::string devices_text(const SimulatedRow& row) {
   const auto kind = [](const Device& device, std::uint32_t devices) {
@@ -168,7 +158,7 @@ std::string rate_with_interval(const Estimate& e) {
   return std::isfinite(e.high80) ? with_interval(e, 1) : fmt::format("{} ({})", number_text(e.value), rates_text(e));
 }
 
-std::string answer_text(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
+std::string answer_text(const SimulateRequest& r, SimulatedRows rows) {
   const SimulatedRow* best = &best_of(r, rows);
   if (!best->problem.empty()) return fmt::format("{}: {}.", devices_text(*best), best->problem);
   std::string who = fmt::format("{} under {}", devices_text(*best), policy_text(r, *best));
@@ -177,11 +167,12 @@ std::string answer_text(const SimulateRequest& r, const std::vector<SimulatedRow
   if (r.highest_rate) {
     return fmt::format("{} serves up to {} requests/s (80 %: {}) with {} in time ({}){}{}.", who,
                        number_text(best->rate), rates_text(*best->rate_interval), share, goals_text(r),
-                       beside_full(*best, rows), pays);
+                       beside_full(r, *best, rows), pays);
   }
   if (r.replicas == 0) {
-    return fmt::format("{} {} {} in time ({}), 80 %: {}{}.", who, best->replicas > 1 ? "have" : "has", share,
-                       goals_text(r), replicas_text(*best->replicas_interval), pays);
+    return fmt::format("{} {} {} in time ({}), 80 %: {} of them; {}{}{}{}.", who, best->replicas > 1 ? "have" : "has",
+                       share, goals_text(r), replicas_text(*best->replicas_interval), costs_text(*best),
+                       beside_full(r, *best, rows), next_text(r, *best, rows), pays);
   }
   std::string text = fmt::format(
       "{} answers {} requests/s, {} tokens/s; half of the first tokens come within {} ms, 99 % within {} ms", who,

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "apps/simulate/simulate_row.hpp"
 
@@ -12,9 +11,11 @@ namespace kvroof {
 std::string devices_text(const SimulatedRow& row);
 // The policy, with types where several were asked for.
 std::string policy_text(const SimulateRequest& request, const SimulatedRow& row);
+// "3 to 5", of servers that are looked for.
+std::string replicas_text(const Estimate& e);
 // "4.2 (3.1 or more)" where a rate has no upper end.
 std::string rate_with_interval(const Estimate& e);
 // The sentence before the tables.
-std::string answer_text(const SimulateRequest& request, const std::vector<SimulatedRow>& rows);
+std::string answer_text(const SimulateRequest& request, SimulatedRows rows);
 
 }  // namespace kvroof

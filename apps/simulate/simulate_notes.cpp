@@ -8,14 +8,57 @@
 #include "apps/prediction/device_prices.hpp"
 #include "apps/simulate/simulate_answer.hpp"
 #include "apps/simulate/simulate_prefix_output.hpp"
+#include "apps/simulate/simulate_rank.hpp"
 #include "apps/simulate/simulate_transfers.hpp"
 #include "sim/core/number_text.hpp"
 
 namespace kvroof {
 namespace {
 
+std::string who_text(const SimulateRequest& r, const SimulatedRow& row) {
+  return fmt::format("{} under {}", devices_text(row), policy_text(r, row));
+}
+
+// What is said of rows: of those of which the same is said, once, with the names of the first few.
+class NotesOfRows {
+ public:
+  explicit NotesOfRows(std::size_t rows) : rows_(rows) {}
+  void add(std::string who, const std::string& text) {
+    if (text.empty()) return;
+    auto said = std::ranges::find(said_, text, &Said::text);
+    if (said == said_.end()) said = said_.insert(said, {text, {}});
+    said->of.push_back(std::move(who));
+  }
+  // "A; B: text"; of all of several rows: "all: text", of one that is alone: "text".
+  [[nodiscard]] std::vector<std::string> texts(bool name_one) const {
+    std::vector<std::string> texts;
+    for (const Said& said : said_) {
+      const std::string who = names(said.of);
+      texts.push_back(rows_ == 1 && !name_one ? said.text : fmt::format("{}: {}", who, said.text));
+    }
+    return texts;
+  }
+
+ private:
+  struct Said {
+    std::string text;
+    std::vector<std::string> of;
+  };
+  [[nodiscard]] std::string names(const std::vector<std::string>& of) const {
+    constexpr std::size_t kMostNamed = 4;
+    if (of.size() == rows_ && rows_ > 1) return "all";
+    std::string text;
+    const std::size_t named = of.size() > kMostNamed + 1 ? kMostNamed : of.size();
+    for (std::size_t i = 0; i < named; ++i) text += (i > 0 ? "; " : "") + of[i];
+    return named < of.size() ? fmt::format("{}; {} others", text, of.size() - named) : text;
+  }
+
+  std::size_t rows_;
+  std::vector<Said> said_;
+};
+
 // Where intervals are from, and what sets the upper ends of the slowest requests.
-std::string intervals_note(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
+std::string intervals_note(const SimulateRequest& r, SimulatedRows rows) {
   std::string text = "intervals: all steps and prompts at the ends of their own intervals, and at least as wide as "
                      "measured runs of servers lie from simulated ones";
   if (r.cold) {
@@ -23,17 +66,18 @@ std::string intervals_note(const SimulateRequest& r, const std::vector<Simulated
   } else if (r.workload.model.experts > 0) {
     text += "; first minutes of servers of experts are far slower (--cold)";
   }
-  std::string wide;
+  NotesOfRows wide(rows.size());
   for (const SimulatedRow& row : rows) {
     if (!row.problem.empty()) continue;
     const RequestEstimates& l = row.latency;
-    wide += fmt::format("{}{}first tokens {}, ", wide.empty() ? "" : "; ",
-                        rows.size() == 1 ? "" : fmt::format("{} under {}: ", devices_text(row), policy_text(r, row)),
-                        name_of(l.first_token.p99_wide_by));
-    if (row.has_gaps()) wide += fmt::format("tokens {}, ", name_of(l.token.p99_wide_by));
-    wide += fmt::format("answers {}", name_of(l.whole.p99_wide_by));
+    std::string by = fmt::format("first tokens {}, ", name_of(l.first_token.p99_wide_by));
+    if (row.has_gaps()) by += fmt::format("tokens {}, ", name_of(l.token.p99_wide_by));
+    wide.add(who_text(r, row), by + fmt::format("answers {}", name_of(l.whole.p99_wide_by)));
   }
-  return wide.empty() ? text : fmt::format("{}. What makes p99 wide: {}", text, wide);
+  for (std::string separator = ". What makes p99 wide: "; const std::string& of_rows : wide.texts(false)) {
+    text += std::exchange(separator, "; ") + of_rows;
+  }
+  return text;
 }
 
 // Servers that answers outlast have not filled when the last request comes; empty: they have.
@@ -44,9 +88,9 @@ std::string too_short(const SimulateRequest& r, const SimulatedRow& row) {
   const std::string found = r.highest_rate    ? ": the rate that was found is that of a burst, more than lasts;"
                             : r.replicas == 0 ? ": the servers that were found bear a burst, not a rate that lasts;"
                                               : ";";
-  return fmt::format("{} under {}: requests came for {:.0f} s and an answer took {:.0f} s, so that servers were still "
-                     "filling when the last came{} more requests{} ask more of them",
-                     devices_text(row), policy_text(r, row), count / row.rate, row.latency.whole.mean.value, found,
+  return fmt::format("requests came for {:.0f} s and an answer took {:.0f} s, so that servers were still filling when "
+                     "the last came{} more requests{} ask more of them",
+                     count / row.rate, row.latency.whole.mean.value, found,
                      r.drawn ? fmt::format(" (--count {:.0f})", std::ceil(wanted / 1000) * 1000) : "");
 }
 
@@ -59,20 +103,49 @@ std::string edges(const SimulateRequest& r, const SimulatedRow& row) {
   if (std::abs(served / r.asked_rate - 1) <= kHardly) return {};
   const std::string count = r.drawn ? " (--count)" : "";
   if (row.rate < (1 - kHardly) * r.asked_rate) {
-    return fmt::format("{} under {}: the {} requests came at {} a second, fewer than --rate {:g}, and servers kept up "
-                       "with those; whether they do with --rate takes more requests{}",
-                       devices_text(row), policy_text(r, row), row.outcome.requests.size(), number_text(row.rate),
-                       r.asked_rate, count);
+    return fmt::format("the {} requests came at {} a second, fewer than --rate {:g}, and servers kept up with those; "
+                       "whether they do with --rate takes more requests{}",
+                       row.outcome.requests.size(), number_text(row.rate), r.asked_rate, count);
   }
-  return fmt::format("{} under {}: servers keep up, though {} requests/s are not those of --rate {:g}: the {} requests "
-                     "came at {} a second, and the last answer is waited for; more requests{} come nearer",
-                     devices_text(row), policy_text(r, row), number_text(served), r.asked_rate,
-                     row.outcome.requests.size(), number_text(row.rate), count);
+  return fmt::format("servers keep up, though requests/s are not those of --rate {:g}: the {} requests came at {} a "
+                     "second, and the last answer is waited for; more requests{} come nearer",
+                     r.asked_rate, row.outcome.requests.size(), number_text(row.rate), count);
+}
+
+std::string behind(const SimulateRequest& r, const SimulatedRow& row) {
+  if (!row.falls_behind()) return {};
+  return fmt::format("requests come faster than they are answered ({} waited when the last came); how long they wait "
+                     "depends on how long that lasts{}", row.outcome.waiting_at_end,
+                     r.highest_rate ? ", and so does the highest rate: more requests have a lower one" : "");
+}
+
+// Requests that no server holds; empty: there are none.
+std::string refused(const SimulateRequest& r, const SimulatedRow& row) {
+  if (row.refused == 0) return {};
+  return fmt::format("{} of {} requests {} on a server by {} refused and in time for no goal", row.refused,
+                     r.requests.size(), row.refused == 1 ? "does not fit" : "do not fit",
+                     row.refused == 1 ? "itself; it is" : "themselves; they are");
+}
+
+// What is said of single rows: of those of which tables say nothing, why there is no answer alone.
+std::vector<std::string> notes_of_rows(const SimulateRequest& r, SimulatedRows rows) {
+  NotesOfRows problems(rows.size()), notes(rows.size());
+  for (const SimulatedRow& row : rows) problems.add(who_text(r, row), row.problem);
+  for (const SimulatedRow& row : shown_rows(r, rows)) {
+    if (!row.problem.empty()) continue;
+    const std::string who = who_text(r, row), filling = too_short(r, row);
+    notes.add(who, refused(r, row));
+    notes.add(who, filling.empty() ? edges(r, row) : filling);
+    notes.add(who, behind(r, row));
+  }
+  std::vector<std::string> texts = problems.texts(true);
+  for (std::string& text : notes.texts(true)) texts.push_back(std::move(text));
+  return texts;
 }
 
 // Requests that are all alike end together where they began together, and who answers them is asked again at once;
 // empty: they differ, or nothing follows from it.
-std::string in_step(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
+std::string in_step(const SimulateRequest& r, SimulatedRows rows) {
   const auto grouped = [](const SimulatedRow& row) { return row.deployment->data_parallel > 1; };
   const auto alike = [&](const Request& a) {
     return a.prompt == r.requests.front().prompt && a.output == r.requests.front().output;
@@ -96,7 +169,7 @@ std::string in_step(const SimulateRequest& r, const std::vector<SimulatedRow>& r
 
 }  // namespace
 
-std::vector<std::string> simulate_notes(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
+std::vector<std::string> simulate_notes(const SimulateRequest& r, SimulatedRows rows) {
   std::vector<std::string> notes = {fmt::format(
       "{}{}", r.requests_text,
       r.clients == 1  ? "; one client sends the next when it is answered"
@@ -113,25 +186,11 @@ std::vector<std::string> simulate_notes(const SimulateRequest& r, const std::vec
                                 "once; those between tokens (itl_ms) are of all",
                                 r.warm_up));
   }
-  for (const SimulatedRow& row : rows) {
-    const std::string who = fmt::format("{} under {}", devices_text(row), policy_text(r, row));
-    if (!row.problem.empty()) notes.push_back(fmt::format("{}: {}", who, row.problem));
-    if (row.problem.empty() && row.refused > 0) {
-      notes.push_back(fmt::format("{}: {} of {} requests {} on a server by {} refused and in time for no goal", who,
-                                  row.refused, r.requests.size(), row.refused == 1 ? "does not fit" : "do not fit",
-                                  row.refused == 1 ? "itself; it is" : "themselves; they are"));
-    }
-    if (row.problem.empty()) {
-      std::string text = too_short(r, row);
-      if (text.empty()) text = edges(r, row);
-      if (!text.empty()) notes.push_back(std::move(text));
-    }
-    if (row.problem.empty() && row.falls_behind()) {
-      notes.push_back(fmt::format("{}: requests come faster than they are answered ({} waited when the last came); how "
-                                  "long they wait depends on how long that lasts{}", who, row.outcome.waiting_at_end,
-                                  r.highest_rate ? ", and so does the highest rate: more requests have a lower one"
-                                                 : ""));
-    }
+  for (std::string& note : notes_of_rows(r, rows)) notes.push_back(std::move(note));
+  const auto answers = std::ranges::count_if(rows, [](const SimulatedRow& row) { return row.problem.empty(); });
+  if (r.ranks() && answers > r.top) {
+    notes.push_back(fmt::format("best first, by what is served {}; tables but for the first, and notes on rows, are of "
+                                "the best {} (--top)", r.by_price ? "for the money" : "on each device", r.top));
   }
   std::vector<const Device*> devices;
   for (const SimulatedRow& row : rows) devices.push_back(row.device);
@@ -141,9 +200,9 @@ std::vector<std::string> simulate_notes(const SimulateRequest& r, const std::vec
   for (std::string& note : prefix_notes(r, rows)) notes.push_back(std::move(note));
   for (const SimulatedRow& row : rows) devices.push_back(row.prefill_device);
   if (const std::string prices = prices_text(devices); !prices.empty()) {
-    notes.push_back(fmt::format("$: of a million generated tokens at the rate that is served, {}", prices));
+    notes.push_back("$: an hour, and of a million generated tokens at the rate that is served, " + prices);
   }
-  notes.push_back(intervals_note(r, rows));
+  notes.push_back(intervals_note(r, shown_rows(r, rows)));
   return notes;
 }
 

@@ -9,6 +9,6 @@
 namespace kvroof {
 
 // What the requests are, what became of rows that have no figures, what runs are too short for, and what is assumed.
-std::vector<std::string> simulate_notes(const SimulateRequest& request, const std::vector<SimulatedRow>& rows);
+std::vector<std::string> simulate_notes(const SimulateRequest& request, SimulatedRows rows);
 
 }  // namespace kvroof

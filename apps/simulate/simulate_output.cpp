@@ -15,6 +15,7 @@
 #include "apps/simulate/simulate_answer.hpp"
 #include "apps/simulate/simulate_notes.hpp"
 #include "apps/simulate/simulate_prefix_output.hpp"
+#include "apps/simulate/simulate_rank.hpp"
 #include "apps/simulate/simulate_transfers.hpp"
 #include "kvroof_version.hpp"
 #include "sim/core/number_text.hpp"
@@ -24,7 +25,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Table latency_table(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
+Table latency_table(const SimulateRequest& r, SimulatedRows rows) {
   Table table;
   table.columns = {{"device", "device", false},       {"policy", "policy", false},
                    {r.highest_rate ? "highest requests/s" : "requests/s", "requests_per_s"},
@@ -83,7 +84,32 @@ std::string usd_text(const SimulatedRow& row) {
   return price ? usd_range(price->low_usd, price->high_usd) : "–";
 }
 
-Table load_table(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
+std::string hour_text(const SimulatedRow& row) {
+  const auto usd = row.usd_per_hour();
+  return usd ? usd_range(usd->low_usd, usd->high_usd) : "–";
+}
+
+// What it takes to meet the goals, of servers that were looked for.
+Table servers_table(const SimulateRequest& r, SimulatedRows rows) {
+  Table table;
+  table.columns = {{"device", "device", false},    {"policy", "policy", false},
+                   {"servers, 80 %", "fewest_replicas"}, {"devices", "devices"},
+                   {"$ an hour", "usd_per_hour"},  {"in time", "attained"},
+                   {"TTFT p90 ms", "ttft_p90_ms"}, {"TPOT p90 ms", "tpot_p90_ms"},
+                   {"KV memory at most", "most_cache_share"}};
+  for (const SimulatedRow& row : rows) {
+    if (!row.problem.empty()) continue;
+    table.rows.push_back({devices_text(row), policy_text(r, row), replicas_text(*row.replicas_interval),
+                          std::to_string(row.devices()), hour_text(row),
+                          fmt::format("{:.1f} %", 100 * row.attained.value),
+                          number_text(row.latency.first_token.p90.value * 1e3),
+                          row.has_gaps() ? number_text(row.latency.token.p90.value * 1e3) : "–",
+                          fmt::format("{:.0f} %", 100 * most_cache(row))});
+  }
+  return table;
+}
+
+Table load_table(const SimulateRequest& r, SimulatedRows rows) {
   Table table;
   table.columns = {{"device", "device", false},        {"policy", "policy", false},
                    {"run at once", "mean_running"},
@@ -107,7 +133,7 @@ Table load_table(const SimulateRequest& r, const std::vector<SimulatedRow>& rows
 }
 
 // What goals are often of, without intervals.
-Table percentile_table(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
+Table percentile_table(const SimulateRequest& r, SimulatedRows rows) {
   Table table;
   table.columns = {{"device", "device", false}, {"policy", "policy", false}, {"TTFT p90 ms", "ttft_p90_ms"},
                    {"p95", "ttft_p95_ms"},      {"TPOT p90 ms", "tpot_p90_ms"}, {"p95", "tpot_p95_ms"},
@@ -124,7 +150,7 @@ Table percentile_table(const SimulateRequest& r, const std::vector<SimulatedRow>
   return table;
 }
 
-Table found_table(const SimulateRequest& r, const std::vector<SimulatedRow>& rows) {
+Table found_table(const SimulateRequest& r, SimulatedRows rows) {
   Table table;
   table.columns = {{"device", "device", false}, {"policy", "policy", false}};
   for (Table::Column& column : prefix_columns(r)) table.columns.push_back(std::move(column));
@@ -158,6 +184,8 @@ Json figures_json(const SimulateRequest& r, const SimulatedRow& row) {
   return {{"arrival_rate_per_s", if_any(row.rate > 0, row.rate)},
           {"highest_rate_per_s", ends_json(row.rate_interval, 1)},
           {"fewest_replicas", ends_json(row.replicas_interval, 1)},
+          {"devices", row.devices()},
+          {"usd_per_hour", price_json(row.usd_per_hour())},
           {"seconds", row.outcome.seconds},
           {"requests_per_s", ends_json(row.requests_per_s, 1)},
           {"tokens_per_s", ends_json(row.tokens_per_s, 1)},
@@ -212,19 +240,23 @@ Json row_json(const SimulateRequest& r, const SimulatedRow& row) {
 
 }  // namespace
 
-std::string simulate_table(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
+std::string simulate_table(const SimulateRequest& request, SimulatedRows rows) {
   std::string text = format_paragraph(answer_text(request, rows), 0) + "\n";
-  text += format_table(latency_table(request, rows)) + "\n";
-  const Table load = load_table(request, rows);
-  if (!load.rows.empty()) text += format_table(percentile_table(request, rows)) + "\n" + format_table(load) + "\n";
-  const Table transfers = transfers_table(request, rows);
-  if (!transfers.rows.empty()) text += format_table(transfers) + "\n";
-  if (!load.rows.empty() && request.prefix_cache) text += format_table(found_table(request, rows)) + "\n";
+  const auto add = [&](const Table& table) {
+    if (!table.rows.empty()) text += format_table(table) + "\n";
+  };
+  const SimulatedRows shown = shown_rows(request, rows);
+  if (request.replicas == 0) add(servers_table(request, rows));
+  add(latency_table(request, request.replicas == 0 ? shown : rows));
+  add(percentile_table(request, shown));
+  add(load_table(request, shown));
+  add(transfers_table(request, shown));
+  if (request.prefix_cache) add(found_table(request, shown));
   for (const std::string& note : simulate_notes(request, rows)) text += format_paragraph(note, 0);
   return text;
 }
 
-std::string simulate_json(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
+std::string simulate_json(const SimulateRequest& request, SimulatedRows rows) {
   Json json = {{"answer", answer_text(request, rows)},
                {"model", request.workload.model.name},
                {"requests", request.requests.size()},
@@ -245,7 +277,7 @@ std::string simulate_json(const SimulateRequest& request, const std::vector<Simu
   return json.dump(2) + "\n";
 }
 
-std::string simulate_csv(const SimulateRequest& request, const std::vector<SimulatedRow>& all) {
+std::string simulate_csv(const SimulateRequest& request, SimulatedRows all) {
   WideRows rows;
   for (const SimulatedRow& row : all) {
     Json cells = row_json(request, row);
@@ -260,12 +292,12 @@ std::string simulate_csv(const SimulateRequest& request, const std::vector<Simul
   return rows.csv();
 }
 
-std::string simulate_svg(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
+std::string simulate_svg(const SimulateRequest& request, SimulatedRows rows) {
   LineChart chart{fmt::format("{}: {}", request.workload.model.name, request.requests_text),
                   {"first token within (ms)", true, false, LogTicks::kDecimal},
                   {"share of the requests (%)", false, true},
                   {}};
-  for (const SimulatedRow& row : rows) {
+  for (const SimulatedRow& row : shown_rows(request, rows)) {
     if (!row.problem.empty()) continue;
     std::vector<double> times;
     for (const ServedRequest& r : std::span(row.outcome.requests).subspan(row.outcome.warm_up)) {

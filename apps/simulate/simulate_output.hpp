@@ -8,10 +8,10 @@
 
 namespace kvroof {
 
-std::string simulate_table(const SimulateRequest& request, const std::vector<SimulatedRow>& rows);
-std::string simulate_json(const SimulateRequest& request, const std::vector<SimulatedRow>& rows);
-std::string simulate_csv(const SimulateRequest& request, const std::vector<SimulatedRow>& rows);
+std::string simulate_table(const SimulateRequest& request, SimulatedRows rows);
+std::string simulate_json(const SimulateRequest& request, SimulatedRows rows);
+std::string simulate_csv(const SimulateRequest& request, SimulatedRows rows);
 // Shares of requests that had their first token by so many milliseconds, a line for each row.
-std::string simulate_svg(const SimulateRequest& request, const std::vector<SimulatedRow>& rows);
+std::string simulate_svg(const SimulateRequest& request, SimulatedRows rows);
 
 }  // namespace kvroof

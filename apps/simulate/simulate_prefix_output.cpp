@@ -74,7 +74,7 @@ nlohmann::ordered_json prefix_json(const SimulateRequest& request, const Simulat
                                                    {"host_read_share", f.host_share}});
 }
 
-std::vector<std::string> prefix_notes(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
+std::vector<std::string> prefix_notes(const SimulateRequest& request, SimulatedRows rows) {
   const double share = 100 * request.cached_share;
   const std::string lossless = fmt::format(
       "a prefix cache that loses nothing would find {:.1f} % of the prompts if they came one by one", share);

@@ -18,6 +18,6 @@ std::vector<std::string> prefix_cells(const SimulateRequest& request, const Simu
 nlohmann::ordered_json prefix_json(const SimulateRequest& request, const SimulatedRow& row);
 
 // What a reader of the rows must know of it, a sentence each.
-std::vector<std::string> prefix_notes(const SimulateRequest& request, const std::vector<SimulatedRow>& rows);
+std::vector<std::string> prefix_notes(const SimulateRequest& request, SimulatedRows rows);
 
 }  // namespace kvroof

@@ -7,6 +7,7 @@
 #include "apps/cli/data_folder.hpp"
 #include "apps/cli/shared_options.hpp"
 #include "apps/cli/values.hpp"
+#include "apps/prediction/asked_devices.hpp"
 #include "apps/prediction/device_prices.hpp"
 #include "apps/prediction/engine_hardware.hpp"
 #include "apps/prediction/estimate_text.hpp"
@@ -249,7 +250,7 @@ TransferLink SimulateRequest::link_on(const Device& device) const {
 
 void describe_simulate(po::options_description_easy_init add) {
   describe_workload(add);
-  add("device", po::value<std::string>(), "names of the catalog or files, separated by commas");
+  add("device", po::value<std::string>(), kDevicesHelp);
   add("requests", po::value<std::string>(),
       "a trace of requests, CSV or JSON lines: Azure, BurstGPT, Mooncake, Qwen-Bailian, Vidur, Splitwise, "
       "LLMServingSim, or arrival_s,prompt,output");
@@ -281,6 +282,10 @@ void describe_simulate(po::options_description_easy_init add) {
   add("max-num-batched-tokens", po::value<std::string>(),
       "tokens of prompts and answers in a step at most (default: the engine's)");
   describe_prices(add);
+  add("by", po::value<std::string>(),
+      "what ranks: device, what is served on each | usd, for the money, at the highest price (default: device; with "
+      "--replicas auto usd, where all devices have a price)");
+  add("top", po::value<std::string>()->default_value("10"), "of ranked rows, the first that all tables show");
   add("cold", po::bool_switch(),
       "the servers have just started: intervals hold for a first minute, in which kernels are compiled");
   add("per-request", po::value<std::string>(), "write what became of each request to this CSV file");
@@ -310,6 +315,24 @@ static void set_device_prices(const Arguments& arguments, SimulateRequest& reque
   request.devices = std::move(all);
 }
 
+// Prices are known now.
+static void set_rank(const Arguments& arguments, SimulateRequest& request) {
+  request.top = count_value("top", arguments.get<std::string>("top"), 1, 1U << 20);
+  const auto priced = [](const Device& device) { return device.price.has_value(); };
+  request.by_price = request.replicas == 0 && std::ranges::all_of(request.devices, priced) &&
+                     (!request.prefill.device || priced(*request.prefill.device));
+  request.ranks_rows = arguments.has("by");
+  if (!request.ranks_rows) return;
+  const auto& by = arguments.get<std::string>("by");
+  if (by != "device" && by != "usd") {
+    throw usage_error(fmt::format("--by {}: expected device (what is served on each) or usd (for the money)", by));
+  }
+  request.by_price = by == "usd";
+  if (request.by_price && std::ranges::none_of(request.devices, priced)) {
+    throw usage_error("--by usd: no --device has a price").note("--usd-per-hour gives one");
+  }
+}
+
 // Lengths are known now: the longest prompt, answer and sequence are of different requests.
 static void set_longest(SimulateRequest& request) {
   WorkloadRequest& workload = request.workload;
@@ -329,10 +352,7 @@ SimulateRequest simulate_request(const Arguments& arguments, std::uint32_t count
   request.workload = workload_request(arguments);
   request.seed = arguments.seed;
   request.cold = arguments.get<bool>("cold");
-  if (!arguments.has("device")) throw usage_error("--device is missing: `kvroof devices` lists the names");
-  for (const std::string& name : split_list("device", arguments.get<std::string>("device"))) {
-    request.devices.push_back(find_device(name, data_folder() / "catalog"));
-  }
+  request.devices = asked_devices(arguments, request.workload);
   request.highest_rate = arguments.has("rate") && arguments.get<std::string>("rate") == "max";
   request.lasts = arguments.has("rate");
   if (request.lasts && !request.highest_rate) request.asked_rate = rate_of(arguments);
@@ -358,7 +378,7 @@ SimulateRequest simulate_request(const Arguments& arguments, std::uint32_t count
   }
   set_prefixes(arguments, request);
   set_device_prices(arguments, request);
-  for (const Device& device : request.devices) check_runs_on(request.workload, device);
+  set_rank(arguments, request);
   if (request.prefill.device) check_runs_on(request.workload, *request.prefill.device);
   set_longest(request);
   check_step_tokens(request);

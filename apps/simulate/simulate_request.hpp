@@ -56,10 +56,15 @@ struct SimulateRequest {
   std::optional<double> ttft_ms, tpot_ms;  // goals of each request
   double attainment = 0.9;                 // the share of requests that must meet them
   std::optional<std::uint32_t> step_tokens;
+  bool by_price = false;   // what ranks rows: what they serve for the money, not on each device
+  bool ranks_rows = false; // --by was given
+  std::uint32_t top = 10;  // of ranked rows, those that all tables show
   bool cold = false;       // the servers have just started
   std::uint64_t seed = 0;  // of what is drawn
 
   [[nodiscard]] bool has_goals() const { return ttft_ms || tpot_ms; }
+  // Whether rows stand in the order of what is best: where something is looked for, or it was asked for.
+  [[nodiscard]] bool ranks() const { return ranks_rows || highest_rate || replicas == 0; }
   [[nodiscard]] SchedulerLimits limits_on(const Device& device) const;
   // Between the servers of prompts and those of answers, on a device.
   [[nodiscard]] const Device& prefill_device(const Device& device) const {

@@ -272,9 +272,10 @@ void RowPricing::price_outcome() {
 void RowPricing::price_search() {
   Ends at{};
   for (std::size_t i = 0; i < kEstimateEnds.size(); ++i) {
-    if (request_.highest_rate) at[i] = i == 0 ? row_.rate : highest_rate(simulator_, servers(), readings_[i], row_.rate);
+    const RowReading& reading = readings_[i];
+    if (request_.highest_rate) at[i] = i == 0 ? row_.rate : highest_rate(simulator_, servers(), reading, row_.rate);
     if (request_.replicas != 0) continue;
-    const std::uint32_t all = i == 0 ? row_.replicas : fewest(readings_[i], row_.replicas).all;
+    const std::uint32_t all = i == 0 ? row_.replicas : fewest(reading, row_.replicas).all;
     at[i] = all > 0 ? all : std::numeric_limits<double>::infinity();
   }
   if (request_.highest_rate) row_.rate_interval = falling_estimate_of(at);
@@ -305,18 +306,12 @@ SimulatedRow unpriced_row(const SimulateRequest& request, const Device& device, 
 
 }  // namespace
 
-std::optional<TokenPrice> SimulatedRow::price() const {
-  TokenPrice sum;
-  const std::pair<const Device*, std::uint32_t> kinds[] = {{device, answering() * deployment->devices()},
-                                                           {prefill_device, prefill_replicas * prefill_parallel}};
-  for (const auto& [kind, count] : kinds) {
-    if (count == 0) continue;
-    const auto usd = price_of_million_tokens(*kind, tokens_per_s.value / count);
-    if (!usd) return std::nullopt;
-    sum.low_usd += usd->low_usd;
-    sum.high_usd += usd->high_usd;
-  }
-  return sum;
+std::optional<UsdRange> SimulatedRow::usd_per_hour() const {
+  const auto answers = price_of_hour(*device, answering() * deployment->devices());
+  const auto prompts = price_of_hour(*prefill_device, prefill_replicas * prefill_parallel);
+  if (!answers || (prefill_replicas > 0 && !prompts)) return std::nullopt;
+  if (prefill_replicas == 0) return answers;
+  return UsdRange{answers->low_usd + prompts->low_usd, answers->high_usd + prompts->high_usd};
 }
 
 double lasting_count(const SimulatedRow& row, double answers) {
@@ -324,7 +319,7 @@ double lasting_count(const SimulatedRow& row, double answers) {
   return has_rate ? answers * row.latency.whole.mean.value * row.rate : 0;
 }
 
-std::uint32_t more_requests(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
+std::uint32_t more_requests(const SimulateRequest& request, SimulatedRows rows) {
   constexpr double kMostDrawn = 16000;
   // More than fill servers: where their memory fills at last, answers take longer still.
   constexpr double kDrawnAnswers = 8;

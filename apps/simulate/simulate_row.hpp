@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,19 +46,25 @@ struct SimulatedRow {
   [[nodiscard]] std::uint32_t devices() const {
     return answering() * deployment->devices() + prefill_replicas * prefill_parallel;
   }
-  // Of a million tokens, of what all servers make; nothing where a device has no price.
-  [[nodiscard]] std::optional<TokenPrice> price() const;
+  // Of all servers; nothing where a device has no price.
+  [[nodiscard]] std::optional<UsdRange> usd_per_hour() const;
+  // Of a million tokens of theirs.
+  [[nodiscard]] std::optional<UsdRange> price() const {
+    return price_of_million_tokens(usd_per_hour(), tokens_per_s.value);
+  }
   [[nodiscard]] bool falls_behind() const { return rate > 0 && kvroof::falls_behind(outcome); }
   // The number of a served request among all.
   [[nodiscard]] std::size_t number_of(std::size_t served) const { return numbers.empty() ? served : numbers[served]; }
 };
+
+using SimulatedRows = std::span<const SimulatedRow>;
 
 // How many requests come at the row's rate while so many answers take; after a few as many end as begin. 0: of rows
 // without a rate.
 double lasting_count(const SimulatedRow& row, double answers = 4);
 // Where --count says nothing and servers were still filling when the last request came: how many to draw instead; 0:
 // they were not.
-std::uint32_t more_requests(const SimulateRequest& request, const std::vector<SimulatedRow>& rows);
+std::uint32_t more_requests(const SimulateRequest& request, SimulatedRows rows);
 
 // A row for each device, deployment, policy and number of servers of prompts, in this order.
 std::vector<SimulatedRow> simulate_rows(const SimulateRequest& request, const std::vector<Workload>& workloads,

@@ -59,7 +59,7 @@ std::string transfer_cells(const SimulatedRow& row, const ServedRequest& r) {
 }
 
 // "50 GB/s a device and are there 2 ms"; where devices differ, of each: "… 2 ms (h100-sxm); 32 GB/s … 2 ms (l4)".
-std::string links_text(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
+std::string links_text(const SimulateRequest& request, SimulatedRows rows) {
   std::vector<std::pair<TransferLink, std::vector<std::string>>> links;  // and the devices that have them
   for (const SimulatedRow& row : rows) {
     if (!has_transfers(row)) continue;
@@ -87,7 +87,7 @@ std::string assumed_text(const PrefillRequest& prefill) {
 
 }  // namespace
 
-Table transfers_table(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
+Table transfers_table(const SimulateRequest& request, SimulatedRows rows) {
   Table table;
   table.columns = {{"device", "device", false},       {"policy", "policy", false},
                    {"prefill busy", "prefill_busy"},  {"decode busy", "decode_busy"},
@@ -123,7 +123,7 @@ nlohmann::ordered_json transfers_json(const SimulateRequest& request, const Simu
                                      {"link_busy_share", f.link_busy}});
 }
 
-std::vector<std::string> transfer_notes(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
+std::vector<std::string> transfer_notes(const SimulateRequest& request, SimulatedRows rows) {
   if (std::none_of(rows.begin(), rows.end(), has_transfers)) return {};
   std::vector<std::string> notes = {
       fmt::format("caches move at {} after their last byte{}; no interval is put on that", links_text(request, rows),
@@ -138,7 +138,7 @@ std::vector<std::string> transfer_notes(const SimulateRequest& request, const st
   return notes;
 }
 
-std::string requests_csv(const SimulateRequest& request, const std::vector<SimulatedRow>& rows) {
+std::string requests_csv(const SimulateRequest& request, SimulatedRows rows) {
   std::string text = "device,policy,weight_type,tensor_parallel,request,arrival_s,prompt,output,"
                      "replica,placed_s,first_token_s,finished_s,preemptions,cached,prefill_replicas,prefill_replica,"
                      "transfer_begun_s,transfer_ended_s,moved_bytes,expert_parallel,kv_type,drafts,"

@@ -11,14 +11,14 @@
 namespace kvroof {
 
 // A line for each row that has such servers.
-Table transfers_table(const SimulateRequest& request, const std::vector<SimulatedRow>& rows);
+Table transfers_table(const SimulateRequest& request, SimulatedRows rows);
 // What those servers are and do, and how caches move, of any row; keys without values where it has none.
 nlohmann::ordered_json prefill_json(const SimulatedRow& row);
 nlohmann::ordered_json transfers_json(const SimulateRequest& request, const SimulatedRow& row);
 // What is assumed of them; nothing where no row has any.
-std::vector<std::string> transfer_notes(const SimulateRequest& request, const std::vector<SimulatedRow>& rows);
+std::vector<std::string> transfer_notes(const SimulateRequest& request, SimulatedRows rows);
 
 // What became of each request under each row, as CSV; times in seconds from the first arrival on.
-std::string requests_csv(const SimulateRequest& request, const std::vector<SimulatedRow>& rows);
+std::string requests_csv(const SimulateRequest& request, SimulatedRows rows);
 
 }  // namespace kvroof
