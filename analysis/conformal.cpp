@@ -82,8 +82,9 @@ void set_weights(RowKind& kind, const ModelShape& shape, const Deployment& deplo
 }
 
 Residual residual_of(const RowKind& kind, const std::string& group, const Estimate& predicted, double measured) {
-  const double error = std::abs(std::log(measured / predicted.value));
-  return {kind, group, error / std::log(predicted.high80 / predicted.value), error};
+  const double off = std::log(measured / predicted.value), error = std::abs(off);
+  const double slower = predicted.is_rate ? -off : off;
+  return {kind, group, error / std::log(predicted.high80 / predicted.value), error, 0, slower};
 }
 
 namespace {
@@ -114,6 +115,27 @@ void widen(IntervalFactors& factors, const std::string& what, double wider) {
 // By an engine on a GPU: neither a kernel by itself nor memory.
 bool is_served(const RowKind& kind) {
   return kind.memory != name_of(MemoryType::kDdr) && kind.metric != "product" && !reads_no_weights(kind);
+}
+
+// Sets how far the rows are off that are like the kind in having experts or not.
+void set_middle(IntervalFactors& factors, const RowKind& kind, const Tables& tables) {
+  constexpr std::size_t kEnoughForMiddle = 3;
+  constexpr double kHardlyOff = 1.25;
+  if (!is_served(kind)) return;
+  std::vector<Weighted> slower;
+  for (const auto& [name, rows] : tables) {
+    const double weight = 1 / std::sqrt(static_cast<double>(rows.size()));
+    for (const Residual* row : rows) {
+      if (row->kind.experts == kind.experts) slower.push_back({row->slower, weight});
+    }
+  }
+  if (slower.size() < kEnoughForMiddle) return;
+  std::ranges::sort(slower, {}, &Weighted::value);
+  const double middle = std::exp(quantile(slower, 0.5, 0));
+  if (std::max(middle, 1 / middle) < kHardlyOff) return;
+  factors.middle = middle;
+  factors.from += fmt::format(", of which the {} of models {} experts took {:.2f} times as long as predicted",
+                              slower.size(), kind.experts ? "with" : "without", middle);
 }
 
 // Widens for what none of the rows has.
@@ -202,6 +224,7 @@ IntervalGroup IntervalTable::group(const RowKind& kind, const LeftOut& left_out)
     IntervalFactors& inside = group.inside;
     inside.from = fmt::format("{}: {} rows", level.name, rows);
     const auto holding = [&](double Residual::* what) { return quantiles(tables, what, sampling_.new_table); };
+    set_middle(inside, kind, tables);
     std::tie(inside.factor80, inside.factor95) = holding(&Residual::score);
     if (!left_out && is_served(kind)) widen(inside, "this is none of the measured rows", kWiderNew);
     if (const std::string want = want_of_rows(kind); !want.empty()) {

@@ -51,6 +51,7 @@ struct Residual {
   double score = 0;
   double log_error = 0;  // |ln(measured ÷ predicted)|
   double late = 0;       // measured − predicted, where it is told: seconds
+  double slower = 0;     // ln(measured ÷ predicted) of a time, the other way round of a rate
 };
 Residual residual_of(const RowKind& kind, const std::string& group, const Estimate& predicted, double measured);
 
@@ -64,6 +65,9 @@ struct IntervalFactors {
   double error80 = kNoLimit, error95 = kNoLimit;
   double late80 = 0, late95 = 0;  // seconds that those rows are later than predicted, where they tell
   double wider = 1;
+  // How many times as long as predicted those rows took in the middle, of models with experts and of others by
+  // themselves; 1: they are few, or hardly off.
+  double middle = 1;
   bool never_narrower = false;  // than the prior
   [[nodiscard]] std::string text() const { return beyond.empty() ? from : from + "; " + beyond; }
 };

@@ -33,6 +33,16 @@ Estimate unsure(const Estimate& e, double spread) {
           all > 0 ? e.unmeasured * std::pow(own / all, 2) : 0};
 }
 
+// From the first to the second, by their ratio.
+Estimate between(const Estimate& first, const Estimate& second, double share) {
+  const auto at = [&](double a, double b) { return a > 0 && b > 0 ? a * std::pow(b / a, share) : a + share * (b - a); };
+  const Estimate& most = share < 0.5 ? first : second;
+  return {at(first.value, second.value),   at(first.low80, second.low80),   at(first.high80, second.high80),
+          at(first.low95, second.low95),   at(first.high95, second.high95), most.dominated_by,
+          most.is_rate ? std::max(first.limit, second.limit) : std::min(first.limit, second.limit),
+          most.unmeasured, most.is_rate};
+}
+
 }  // namespace
 
 Estimate RequestTimes::whole(double output) const { return sum(first_token, scaled(token, output - 1)); }
@@ -52,8 +62,16 @@ Estimate Server::static_batch(std::uint32_t batch) const {
 }
 
 RequestTimes Server::closed_loop(std::uint32_t clients) const {
+  const double share = share_in_chunks(std::min<double>(clients, static_cast<double>(most_at_once())));
+  if (share <= 0) return loop(clients, false);
+  const RequestTimes whole = loop(clients, false), pieces = loop(clients, true);
+  return {between(whole.first_token, pieces.first_token, share), between(whole.token, pieces.token, share),
+          between(whole.most_tokens, pieces.most_tokens, share)};
+}
+
+RequestTimes Server::loop(std::uint32_t clients, bool in_chunks) const {
   const double running = std::min<double>(clients, static_cast<double>(most_at_once()));
-  RequestTimes served = waves() ? in_waves(running) : mixed(running);
+  RequestTimes served = waves() ? in_waves(running) : in_chunks ? between_chunks(running) : mixed(running);
   served.first_token = sum(served.first_token, arrival());
   if (clients > running) {  // the others wait for a place
     const double turns = clients / running - 1;
@@ -63,19 +81,21 @@ RequestTimes Server::closed_loop(std::uint32_t clients) const {
   // prompts are most of the work, what is left of that beside an answer's steps is spent before its first token; of
   // long ones the steps may be off by more than that. Prompts that go first hold up all tokens alike; where prompts
   // come in pieces times fill the turn by themselves.
-  const double each = clients * lengths_.output / closed_loop_rate(clients).value;
+  const double each = clients * lengths_.output / loop_rate(clients, in_chunks).value;
   const double steps = (lengths_.output - 1) * served.token.value;
-  if (!in_chunks() && !cost_.engine().prompts_first && served.first_token.value + (1 - kStepsUnsure) * steps > each) {
+  if (!in_chunks && !cost_.engine().prompts_first && served.first_token.value + (1 - kStepsUnsure) * steps > each) {
     served.token = held_up_less(served.token, running);
   }
   const double making = (lengths_.output - 1) * served.token.value;
   const double first = served.first_token.value;
   if (const double waits = each - (1 + kStepsUnsure) * making - first; waits > 0) {
     served.first_token = sum(served.first_token, unsure(exactly(waits), kQueueSpread));
-  } else if (!waves() && !in_chunks()) {
+  } else if (!waves()) {
     const double own = cost_.prefill(mean_, 1).value + arrival().value;
     const double left = std::max(each - (1 - kStepsUnsure) * making, own);
-    if (left < first) served.first_token = scaled(served.first_token, left / first);
+    // Of prompts in pieces the burst that begins the loop is beside a turn, not in it.
+    const double beside = in_chunks ? std::clamp(steps_of_a_prompt() - 1, 0.0, 1.0) : 0;
+    if (left < first) served.first_token = scaled(served.first_token, beside + (1 - beside) * left / first);
   }
   // Waiting for steps is no bound, waiting for a place is.
   const double own = cost_.prefill(mean_, 1).limit, answer = (lengths_.output - 1) * served.token.limit;
@@ -91,7 +111,7 @@ RequestTimes Server::closed_loop(std::uint32_t clients) const {
 Estimate Server::held_up_less(const Estimate& token, double running) const {
   const double step = step_of(running).value;
   const double own = cost_.prefill(mean_, 1).value;
-  const double turn = running * lengths_.output / closed_loop_rate(static_cast<std::uint32_t>(running)).value;
+  const double turn = running * lengths_.output / loop_rate(static_cast<std::uint32_t>(running), false).value;
   const double making = (steps_ - 1) * step * turn / (own + steps_ * step);
   const double before = (lengths_.output - 1.0) * token.value;
   return before > 0 && making < before ? scaled(token, making / before) : token;
@@ -121,7 +141,7 @@ RequestTimes Server::between_chunks(double running) const {
   RequestTimes served;
   const Estimate waited = sum(scaled(prompt, steps / steps_of_a_prompt() - 1), scaled(alone, steps));
   const Estimate mean = sum(alone, beside_step(passing - 1, alone.value));
-  const double turn = running * lengths_.output / closed_loop_rate(static_cast<std::uint32_t>(running)).value;
+  const double turn = running * lengths_.output / loop_rate(static_cast<std::uint32_t>(running), true).value;
   const double making = turn - prompt.value - waited.value - arrival().value;
   const double least = alone.value * (steps_ - 1);
   // The burst that begins the loop is no part of a turn.
@@ -133,7 +153,6 @@ RequestTimes Server::between_chunks(double running) const {
 
 // Answers end at any time, so each token has its share of the others' prompts.
 RequestTimes Server::mixed(double running) const {
-  if (in_chunks() && running > 1) return between_chunks(running);
   const double passing = in_a_pass(running);
   const auto step = [&](double beside) { return step_of(running, beside); };
   const Estimate alone = step(0);
@@ -174,12 +193,18 @@ RequestTimes Server::in_waves(double running) const {
 }
 
 Estimate Server::closed_loop_rate(std::uint32_t clients) const {
+  const double share = share_in_chunks(std::min<double>(clients, static_cast<double>(most_at_once())));
+  const Estimate whole = loop_rate(clients, false);
+  return share > 0 ? between(whole, loop_rate(clients, true), share) : whole;
+}
+
+Estimate Server::loop_rate(std::uint32_t clients, bool in_chunks) const {
   const auto running = static_cast<double>(std::min<std::uint64_t>(clients, most_at_once()));
   const double tokens = running * lengths_.output;
   const double passing = in_a_pass(running);
   const Estimate others = waves() ? prompts(running) : scaled(beside_step(passing), steps_);
   const Estimate step = step_of(running);
-  const double waited = in_chunks() ? steps_to_first(clients_of_a_group(running)) : 0;  // with steps of answers in them
+  const double waited = in_chunks ? steps_to_first(clients_of_a_group(running)) : 0;  // with steps of answers in them
   const Estimate busy = sum(others, scaled(step, steps_ - 1 + waited));
   // A place is empty while its client's next request is on its way, unless another one waits for it.
   return throughput(clients > running ? busy : sum(busy, arrival()), tokens);
@@ -230,9 +255,15 @@ std::uint64_t Server::most_at_once() const {
 
 double Server::steps_of_a_prompt() const { return lengths_.input / cost_.engine().step_room(kChunk); }
 
-// Whether a prompt takes several steps, which answers go on in.
-bool Server::in_chunks() const {
-  return !cost_.engine().prompts_first && steps_of_a_prompt() > 1 && steps_ > 1;
+// How far the loop is one of prompts in pieces, whose steps answers go on in, and not one of prompts computed whole: the
+// more, the longer a prompt is beside what a step takes of it; and where prompts alone keep the server busy. What lies
+// between was read off loops simulated step by step (docs/method.md).
+double Server::share_in_chunks(double running) const {
+  constexpr double kWhole = 0.25, kHalf = 0.3;
+  if (cost_.engine().prompts_first || steps_ <= 1 || running <= 1) return 0;
+  const double pieces = steps_of_a_prompt(), beyond = std::max(0.0, pieces - kWhole), squared = beyond * beyond;
+  const double busy = std::min(1.0, clients_of_a_group(running) * pieces / (steps_ - 1));
+  return std::max(squared / (squared + kHalf), std::pow(busy, 6));
 }
 
 double Server::clients_of_a_group(double running) const {

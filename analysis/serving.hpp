@@ -61,7 +61,10 @@ class Server {
   [[nodiscard]] Estimate step_of(double running, double beside = 0) const;
   [[nodiscard]] double prompts_ahead(double running, double busy) const;
   [[nodiscard]] double steps_of_a_prompt() const;  // whose room for prompts one takes
-  [[nodiscard]] bool in_chunks() const;
+  [[nodiscard]] double share_in_chunks(double running) const;
+  // Of clients whose prompts come in pieces, or are computed whole.
+  [[nodiscard]] RequestTimes loop(std::uint32_t clients, bool in_chunks) const;
+  [[nodiscard]] Estimate loop_rate(std::uint32_t clients, bool in_chunks) const;
   [[nodiscard]] double clients_of_a_group(double running) const;
   [[nodiscard]] double steps_to_first(double clients) const;
   [[nodiscard]] RequestTimes between_chunks(double running) const;

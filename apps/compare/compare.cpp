@@ -70,6 +70,7 @@ Contender contend(const WorkloadRequest& request, const Device& device, const De
       goals.under_load ? server.closed_loop(static_cast<std::uint32_t>(c.batch)).token : c.prediction.token();
   c.token = with_factors(token, c.factors);
   c.rate = with_factors(rate_at(c.batch), c.factors);
+  c.loaded_rate = server.closed_loop_rate(static_cast<std::uint32_t>(c.batch)).value;
   for (std::uint64_t batch = 1; batch <= c.batch; batch *= 2) {
     const double all = rate_at(batch).value;
     c.batches.emplace_back(all / static_cast<double>(batch), all / c.devices());

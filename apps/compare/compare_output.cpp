@@ -54,8 +54,7 @@ std::string first_token_text(const Ranking& r, const Contender& c) {
 // What takes most of a step, or under load of a token's time; or why there is none.
 std::string limit_text(const Contender& c) {
   if (c.batch == 0) return none_text(c);
-  const bool waits = c.token.value > 2 * c.prediction.token().value;
-  return waits ? "prompts" : std::string(name_of(c.prediction.limited_by));
+  return c.prediction.waits_most(c.token.value) ? "prompts" : std::string(name_of(c.prediction.limited_by));
 }
 
 // " within 30 ms a token and 2000 ms for a prompt under load", or nothing.
@@ -112,6 +111,18 @@ std::string first_text(const Ranking& r) {
                             overlap ? "; their 80 % intervals overlap" : "");
 }
 
+// "; with them full is first, 1.09 times this": what is best of these batches where prompts are counted in.
+std::string first_under_load(const Ranking& r) {
+  const auto loaded = [&](const Contender& c) {
+    return c.batch > 0 ? r.by.of(c) * c.loaded_rate / c.tokens_per_s() : 0;
+  };
+  const Contender& best = r.ranked.front();
+  const auto first = std::ranges::max_element(r.ranked, {}, loaded);
+  if (&*first == &best || !(loaded(best) > 0)) return {};
+  return fmt::format("; with them {} is first, {} times this", r.title(*first),
+                     number_text(loaded(*first) / loaded(best)));
+}
+
 // Where goals are of steps alone: that prompts, one of each sequence, take longer than the steps of all their answers.
 std::string prompts_text(const Ranking& r) {
   const Contender& best = r.ranked.front();
@@ -119,8 +130,8 @@ std::string prompts_text(const Ranking& r) {
   const double prompts = best.prompts.value, steps = best.token.value * r.request.output;
   if (prompts <= steps) return {};
   return fmt::format(" All of this is of decode steps: {} {} times as long as the steps of their answers, which "
-                     "--under-load counts in.", best.batch == 1 ? "the prompt takes" : "the prompts take",
-                     number_text(prompts / steps));
+                     "--under-load counts in{}.", best.batch == 1 ? "the prompt takes" : "the prompts take",
+                     number_text(prompts / steps), first_under_load(r));
 }
 
 std::string answer_text(const Ranking& r) {
@@ -130,11 +141,11 @@ std::string answer_text(const Ranking& r) {
            layout_options(*c.deployment) == layout_options(*best.deployment) &&
            c.deployment->weights.name == best.deployment->weights.name;
   });
-  if (with == r.ranked.end()) return first_text(r) + prompts_text(r);
+  const std::string beside = prompts_text(r) + middle_text(*best.device, best.factors);
+  if (with == r.ranked.end()) return first_text(r) + beside;
   const std::string there = &*with == &best ? "There" : fmt::format("With a batch of {} there,", with->batch);
   return fmt::format("{} {} {}.{}", first_text(r), there,
-                     gain_text(*with->served.drafts, !best.workload->policy().is_full(), r.goals.under_load),
-                     prompts_text(r));
+                     gain_text(*with->served.drafts, !best.workload->policy().is_full(), r.goals.under_load), beside);
 }
 
 std::vector<std::string> compare_notes(const Ranking& r) {

@@ -24,6 +24,7 @@ struct Contender {
   std::uint64_t batch = 0;  // that it serves; 0: none
   Prediction prediction;  // of that batch
   Estimate token, rate;   // seconds, tokens a second: under load where the goals are
+  double loaded_rate = 0; // tokens a second of that batch under load
   Estimate prompts;       // seconds that those of the batch take together
   IntervalFactors factors;
   // Tokens/s a sequence and of each device, at 1, 2, 4, … sequences.

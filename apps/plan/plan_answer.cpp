@@ -27,18 +27,20 @@ std::string binding_text(const Question& q, const std::string& limited_by) {
 
 // What takes most of a step, or under load of a token's time.
 std::string_view most_text(const Plan& plan) {
-  const bool waits = plan.told().token.value > 2 * plan.prediction.token().value;
+  const bool waits = plan.prediction.waits_most(plan.told().token.value);
   return waits ? "other users' prompts" : name_of(plan.prediction.limited_by);
 }
 
 // Goals hold steps and a prompt by themselves; a server's clients wait for others' prompts as well.
-std::string load_text(const Question& q, const Load& load) {
+std::string load_text(const Question& q, const Plan& plan) {
+  const Load& load = *plan.load;
   std::string missed;
   if (!q.goals.step_in_time(load.token.value)) missed = fmt::format("{:.6g} ms a token", *q.goals.tpot_ms);
   if (!q.goals.first_token_in_time(load.first_token.value)) {
     missed += fmt::format("{}{:.6g} ms for a first token", missed.empty() ? "" : " and ", *q.goals.ttft_ms);
   }
-  return fmt::format("; under load, with others' prompts in between, {} tokens/s at {} ms a token{}",
+  return fmt::format("; under load{}, {} tokens/s at {} ms a token{}",
+                     plan.batch > 1 ? ", with others' prompts in between" : ", with the prompt before each answer",
                      number_text(load.tokens_per_s.value), number_text(load.token.value * 1e3),
                      missed.empty() ? "" : ", which misses " + missed + " (--under-load plans for that)");
 }
@@ -120,10 +122,11 @@ static std::string served_text(const Question& q, const Plan& plan) {
   }
   std::string speed = fmt::format("{} tokens/s at {} ms a token{} (80 %: {})", number_text(t.tokens_per_s.value),
                                   number_text(t.token.value * 1e3), when, interval_text(t.token, 1e3));
-  if (!plan.under_load && plan.load) speed += load_text(q, *plan.load);
+  if (!plan.under_load && plan.load) speed += load_text(q, plan);
   if (q.longest_prompt && plan.met()) {
-    return fmt::format("{}: the longest prompt that {} fit{} with, within the goals; {} {}; most of a step goes to {}.",
-                       subject, sequences_text(plan.batch), plan.batch == 1 ? "s" : "",
+    const bool goals = q.goals.tpot_ms || q.goals.ttft_ms;
+    return fmt::format("{}: the longest prompt that {} fit{} with{}; {} {}; most of a step goes to {}.",
+                       subject, sequences_text(plan.batch), plan.batch == 1 ? "s" : "", goals ? ", within the goals" : "",
                        plan.batch == 1 ? "it makes" : "they make", speed, most_text(plan));
   }
   if (q.goals.batch) {
@@ -155,7 +158,8 @@ static const Plan* best_with_drafts(const Question& q, const Plan& plan) {
 }
 
 std::string answer_text(const Question& q, const Plan& plan) {
-  const std::string text = served_text(q, plan);
+  std::string text = served_text(q, plan);
+  if (plan.batch > 0) text += middle_text(q.device, plan.step_factors);
   const bool evicts = !plan.workload->policy().is_full();
   if (plan.batch == 0 || !plan.prediction.fits) return text;
   if (!plan.drafts) {

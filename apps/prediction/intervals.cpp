@@ -137,6 +137,11 @@ constexpr const char* kIntervalsOfSteps =
 
 }  // namespace
 
+std::string middle_text(const Device& device, const IntervalFactors& factors) {
+  if (factors.middle == 1) return {};
+  return fmt::format(" Measured rows like {} took {:.2f} times as long as predicted.", device.name, factors.middle);
+}
+
 const char* policy_text(bool policy) {
   return policy ? "; kernels of policies, which no row has, keep their own uncertainty beside that" : "";
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "apps/prediction/estimate_text.hpp"
+#include "apps/prediction/intervals.hpp"
 #include "apps/prediction/speculation.hpp"
 #include "apps/simulate/simulate_rank.hpp"
 #include "sim/core/number_text.hpp"
@@ -164,15 +165,16 @@ std::string answer_text(const SimulateRequest& r, SimulatedRows rows) {
   std::string who = fmt::format("{} under {}", devices_text(*best), policy_text(r, *best));
   const std::string share = fmt::format("{:g} % of the requests", 100 * r.attainment);
   const std::string pays = whether_disaggregation_pays(r, *best, rows) + whether_drafts_pay(r, *best, rows);
+  const std::string end = pays + "." + middle_text(*best->device, best->step_factors);
   if (r.highest_rate) {
-    return fmt::format("{} serves up to {} requests/s (80 %: {}) with {} in time ({}){}{}.", who,
+    return fmt::format("{} serves up to {} requests/s (80 %: {}) with {} in time ({}){}{}", who,
                        number_text(best->rate), rates_text(*best->rate_interval), share, goals_text(r),
-                       beside_full(r, *best, rows), pays);
+                       beside_full(r, *best, rows), end);
   }
   if (r.replicas == 0) {
-    return fmt::format("{} {} {} in time ({}), 80 %: {} of them; {}{}{}{}.", who, best->replicas > 1 ? "have" : "has",
+    return fmt::format("{} {} {} in time ({}), 80 %: {} of them; {}{}{}{}", who, best->replicas > 1 ? "have" : "has",
                        share, goals_text(r), replicas_text(*best->replicas_interval), costs_text(*best),
-                       beside_full(r, *best, rows), next_text(r, *best, rows), pays);
+                       beside_full(r, *best, rows), next_text(r, *best, rows), end);
   }
   std::string text = fmt::format(
       "{} answers {} requests/s, {} tokens/s; half of the first tokens come within {} ms, 99 % within {} ms", who,
@@ -181,7 +183,7 @@ std::string answer_text(const SimulateRequest& r, SimulatedRows rows) {
   if (r.has_goals()) {
     text += fmt::format("; {:.1f} % of the requests are in time ({})", 100 * best->attained.value, goals_text(r));
   }
-  return text + pays + ".";
+  return text + end;
 }
 
 }  // namespace kvroof

@@ -220,6 +220,7 @@ void RowPricing::set_readings() {
                        TimeReading RowReading::* side) {
     const Reach reach = reach_of(requests_, totals, cost.deployment().devices());
     const IntervalFactors steps = interval_group(device, cost, "step").at(reach);
+    if (side == &RowReading::answers) row_.step_factors = steps;
     const IntervalFactors prompts = interval_group(device, cost, prompt_metric_of(row_.outcome)).at(reach);
     const ServedErrors served = served_errors(device, cost, reach, request_.cold);
     for (std::size_t i = 1; i < kEstimateEnds.size(); ++i) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/conformal.hpp"
 #include "apps/prediction/device_prices.hpp"
 #include "apps/prediction/latency_estimates.hpp"
 #include "apps/simulate/simulate_request.hpp"
@@ -38,6 +39,7 @@ struct SimulatedRow {
   bool shares_prefixes = false; // servers that compute prompts have prefix caches
   bool evicts = false;          // the policy, from prompts
   std::string interval_from;
+  IntervalFactors step_factors;  // of steps
 
   // Whether any answer has a second token, so that there is a time between them.
   [[nodiscard]] bool has_gaps() const { return outcome.gaps.count() > 0; }

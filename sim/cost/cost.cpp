@@ -29,6 +29,7 @@ Prediction CostModel::predict(const ResidencySummary& residency, std::uint64_t b
   p.tokens_a_step = tokens_a_step();
   p.tokens_per_s = throughput(p.step, sequences * p.tokens_a_step);
   const auto largest = std::max_element(parts.limits.begin(), parts.limits.end());
+  p.limited_for = Seconds(*largest);
   p.limited_by = p.fits ? static_cast<Limit>(largest - parts.limits.begin()) : Limit::kCapacity;
   return p;
 }

@@ -32,12 +32,17 @@ struct Prediction {
   double tokens_a_step = 1;  // that a sequence is longer by after it, on average
   Estimate tokens_per_s;  // of the whole batch
   std::array<Seconds, kCostTerms> terms{};
-  Limit limited_by = Limit::kWeights;  // capacity when the batch does not fit
+  Limit limited_by = Limit::kWeights;  // what takes most of the step; capacity when the batch does not fit
+  Seconds limited_for;                 // what takes most takes so much of the step
   StepTraffic traffic;                 // of a mean decode pass; of one group that attends to sequences of its own
   Bytes kv_resident;                   // of the batch, mean over decode steps
 
   // Seconds for a token of each sequence.
   [[nodiscard]] Estimate token() const { return scaled(step, 1 / tokens_a_step); }
+  // Whether a token that takes so many seconds waits longer for prompts of others than for what takes most of a step.
+  [[nodiscard]] bool waits_most(double seconds) const {
+    return seconds * tokens_a_step - step.value > limited_for.value;
+  }
 };
 
 // One model on one device, or on several alike, under one engine. Copies share what they hold, which never changes.
