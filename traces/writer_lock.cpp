@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "sim/core/error.hpp"
@@ -22,6 +24,19 @@ int lock_now(int descriptor, int how) {
   return 0;
 }
 
+// Who asks whether there is a writer (has_writer()) holds the lock for a moment: no writer is refused for that. 0, or
+// errno.
+int lock_against_writers(int descriptor) {
+  using std::chrono::milliseconds;
+  constexpr milliseconds kLongest{100};
+  int refused = lock_now(descriptor, LOCK_EX);
+  for (milliseconds waited{0}; refused == EWOULDBLOCK && waited < kLongest; ++waited) {
+    std::this_thread::sleep_for(milliseconds(1));
+    refused = lock_now(descriptor, LOCK_EX);
+  }
+  return refused;
+}
+
 }  // namespace
 
 WriterLock::WriterLock(const std::filesystem::path& trace, Of of) : file_(trace / kLockFile) {
@@ -32,7 +47,7 @@ WriterLock::WriterLock(const std::filesystem::path& trace, Of of) : file_(trace 
     if (!is_new && (errno == ENOENT || errno == ENOTDIR)) return;
     throw Error(fmt::format("{}: cannot be written: {}", file_.string(), std::generic_category().message(errno)));
   }
-  const int refused = lock_now(descriptor_, LOCK_EX);
+  const int refused = lock_against_writers(descriptor_);
   if (refused == 0 || (is_new && refused != EWOULDBLOCK)) return;
   release();
   if (refused == EWOULDBLOCK) {

@@ -1,11 +1,15 @@
 // The lock of a trace: held while it is written, and by nobody once its writer has ended, however it did.
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/catch.hpp"
@@ -71,6 +75,21 @@ TEST_CASE("The file of the lock goes with the seal, be it the writer's or a repa
   CHECK_FALSE(fs::exists(file));
   write_small_trace(folder.path() / "other.kvt");
   CHECK_FALSE(fs::exists(folder.path() / "other.kvt/writer.lock"));
+}
+
+TEST_CASE("Who asks whether a trace is being written keeps nobody from beginning to write it") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path() / "writer.lock";
+  const int asking = open(file.c_str(), O_CREAT | O_RDONLY | O_CLOEXEC, 0666);
+  REQUIRE(asking >= 0);
+  REQUIRE(flock(asking, LOCK_SH | LOCK_NB) == 0);  // as has_writer() for a moment
+  std::thread done([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    close(asking);
+  });
+  CHECK_NOTHROW(WriterLock(folder.path(), WriterLock::Of::kNewTrace));
+  done.join();
+  CHECK_FALSE(has_writer(folder.path()));
 }
 
 TEST_CASE("A recorder that was killed holds its trace no longer, nor does a program that it had started") {
