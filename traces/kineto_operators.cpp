@@ -32,7 +32,8 @@ bool is_float8(std::string_view type) {
 std::uint64_t elements(const Shape& shape) {
   std::uint64_t product = 1;
   for (const std::uint64_t n : shape) {
-    if (n > kMostElements || (product *= n) > kMostElements) return 0;
+    if (n == 0 || product > kMostElements / n) return 0;
+    product *= n;
   }
   return product;
 }

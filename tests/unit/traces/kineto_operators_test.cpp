@@ -45,6 +45,15 @@ TEST_CASE("A product of matrices reads both operands and writes the result once,
   CHECK(single->flops == 0);
 }
 
+TEST_CASE("Shapes that no tensor has, or whose products leave 64 bits, say nothing of what an operator moves") {
+  constexpr std::uint64_t kHuge = 4294967297;  // whose square is 2^33 + 1 in 64 bits
+  CHECK_FALSE(shaped("aten::mm", {{kHuge, kHuge}, {kHuge, 2}}));
+  CHECK_FALSE(shaped("aten::mm", {{2, kHuge}, {kHuge, kHuge}}));
+  CHECK_FALSE(shaped("aten::_flash_attention_forward", {{kHuge, kHuge, 1}, {kHuge, kHuge, 1}, {kHuge, kHuge, 1}}));
+  CHECK_FALSE(shaped("aten::mm", {{0, 4}, {4, 8}}));
+  CHECK(shaped("aten::mm", {{1U << 24U, 1U << 24U}, {1U << 24U, 1}}));
+}
+
 TEST_CASE("A product in 8 bits moves its operands, their scales, and a result whose type the call says") {
   KinetoEvent event;
   event.name = "aten::_scaled_mm";
