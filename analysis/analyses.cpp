@@ -1,30 +1,31 @@
-// The table of all analyses: a new one is a new file and a line in each of the two lists here.
+// The table of all analyses, in the order in which they are shown: a new one is a new file and a line here.
 #include <string>
 #include <vector>
 
 #include "analysis/analysis.hpp"
 #include "sim/core/suggest.hpp"
 
+#define KVROOF_ANALYSES(line) \
+  line(mass) \
+  line(sparsity) \
+  line(persistence) \
+  line(overlap) \
+  line(entropy) \
+  line(power_law) \
+  line(reuse) \
+  line(change_ratio) \
+  line(recency) \
+  line(policy) \
+  line(bound)
+
 namespace kvroof {
 
-AnalysisInfo mass_analysis();
-AnalysisInfo sparsity_analysis();
-AnalysisInfo persistence_analysis();
-AnalysisInfo overlap_analysis();
-AnalysisInfo entropy_analysis();
-AnalysisInfo power_law_analysis();
-AnalysisInfo reuse_analysis();
-AnalysisInfo change_ratio_analysis();
-AnalysisInfo recency_analysis();
-AnalysisInfo policy_analysis();
-AnalysisInfo bound_analysis();
+#define KVROOF_DECLARE(name) AnalysisInfo name##_analysis();
+KVROOF_ANALYSES(KVROOF_DECLARE)
 
 std::span<const AnalysisInfo> analysis_table() {
-  static const std::vector<AnalysisInfo> table = {
-      mass_analysis(),    sparsity_analysis(),  persistence_analysis(), overlap_analysis(),
-      entropy_analysis(), power_law_analysis(), reuse_analysis(),       change_ratio_analysis(),
-      recency_analysis(), policy_analysis(),    bound_analysis(),
-  };
+#define KVROOF_ENTRY(name) name##_analysis(),
+  static const std::vector<AnalysisInfo> table = {KVROOF_ANALYSES(KVROOF_ENTRY)};
   return table;
 }
 

@@ -1,4 +1,4 @@
-// Where each family's checkpoint keeps its tensors; weight_families.cpp holds the table.
+// Where each family's checkpoint keeps its tensors: the table of families.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,73 @@
 #include <vector>
 
 #include "kernels/engine/model.hpp"
+
+// A new family is a file with its binder, bind_NAME, and a line here: its model_type, what may stand before names of
+// tensors (weight_families.cpp), the binder, and what else WeightFamily says. gemma3_text is also the text part of
+// gemma3, with its configuration alone.
+#define KVROOF_WEIGHT_FAMILIES(line) \
+  line(arcee, kModel, llama) \
+  line(bloom, kTransformer, bloom) \
+  line(cohere, kModel, cohere) \
+  line(cohere2, kModel, cohere) \
+  line(cwm, kModel, llama) \
+  line(deepseek_v2, kModel, deepseek_v2) \
+  line(deepseek_v3, kModel, deepseek_v3, .draft_layers = true) \
+  line(dots1, kModel, glm4_moe) \
+  line(ernie4_5, kModel, llama) \
+  line(ernie4_5_moe, kModel, ernie4_5_moe, .drafter = "mtp_") \
+  line(exaone, kTransformer, exaone) \
+  line(exaone4, kModel, olmo2) \
+  line(exaone_moe, kModel, exaone_moe, .drafter = "mtp.") \
+  line(falcon, kTransformer, falcon) \
+  line(flex_olmo, kModel, olmo2) \
+  line(gemma, kModel, llama) \
+  line(gemma2, kModel, gemma2) \
+  line(gemma3_text, kTextPart, gemma2) \
+  line(glm, kModel, glm) \
+  line(glm4, kModel, glm4) \
+  line(glm4_moe, kModel, glm4_moe, .draft_layers = true) \
+  line(gpt2, kTransformer, gpt2) \
+  line(gpt_neox, kGptNeox, gpt_neox, .head = "embed_out.weight") \
+  line(gpt_oss, kModel, gpt_oss) \
+  line(gptj, kTransformer, gptj) \
+  line(granite, kModel, llama) \
+  line(granitemoe, kModel, granitemoe) \
+  line(granitemoehybrid, kModel, granitemoehybrid, .state = StateKind::kMamba2) \
+  line(helium, kModel, llama) \
+  line(hunyuan_v1_dense, kModel, hunyuan) \
+  line(hunyuan_v1_moe, kModel, hunyuan) \
+  line(hyperclovax, kModel, hyperclovax) \
+  line(internlm3, kModel, llama) \
+  line(lfm2, kModel, lfm2, .state = StateKind::kShortConvolution) \
+  line(lfm2_moe, kModel, lfm2, .state = StateKind::kShortConvolution) \
+  line(llama, kModel, llama) \
+  line(minimax_m2, kModel, minimax_m2, .draft_layers = true) \
+  line(mistral, kModel, llama) \
+  line(mistral4, kModel, deepseek_v2) \
+  line(mixtral, kModel, mixtral) \
+  line(mpt, kTransformer, mpt) \
+  line(nemotron, kModel, llama) \
+  line(nemotron_h, kBackbone, nemotron_h, .drafter = "mtp.", .state = StateKind::kMamba2) \
+  line(olmo2, kModel, olmo2) \
+  line(olmo3, kModel, olmo2) \
+  line(olmoe, kModel, llama) \
+  line(opt, kModel, opt) \
+  line(phi, kModel, phi) \
+  line(phi3, kModel, phi3) \
+  line(phimoe, kModel, mixtral) \
+  line(qwen2, kModel, llama) \
+  line(qwen2_moe, kModel, llama) \
+  line(qwen3, kModel, llama) \
+  line(qwen3_5_moe_text, kModel, qwen3_5, .drafter = "mtp.", .state = StateKind::kGatedDelta, .attention_gate = true) \
+  line(qwen3_5_text, kModel, qwen3_5, .drafter = "mtp.", .state = StateKind::kGatedDelta, .attention_gate = true) \
+  line(qwen3_moe, kModel, llama) \
+  line(qwen3_next, kModel, qwen3_next, .drafter = "mtp.", .state = StateKind::kGatedDelta, .attention_gate = true) \
+  line(seed_oss, kModel, llama) \
+  line(smollm3, kModel, llama) \
+  line(solar_open, kModel, glm4_moe) \
+  line(stablelm, kModel, stablelm) \
+  line(starcoder2, kModel, starcoder2)
 
 namespace kvroof {
 
@@ -39,7 +106,6 @@ struct TensorBinding {
   DType packed = DType::kU8;          // type of packed elements: kU8 for MXFP4, kF8E4M3
 };
 
-// One entry a family: a new family is one file and one line.
 struct WeightFamily {
   std::string_view model_type;
   std::span<const std::string_view> prefixes;  // that checkpoints may put before names, beside none
@@ -69,39 +135,9 @@ bool is_skipped(const ModelConfig& config, std::string_view tensor);
 // What its checkpoints may put before the names of tensors, beside nothing.
 std::span<const std::string_view> tensor_prefixes(const ModelConfig& config);
 
-std::vector<TensorBinding> bind_bloom(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_cohere(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_deepseek_v2(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_deepseek_v3(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_ernie4_5_moe(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_exaone(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_exaone_moe(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_falcon(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_gemma2(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_glm(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_glm4(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_glm4_moe(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_gpt2(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_gpt_neox(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_gpt_oss(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_gptj(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_granitemoe(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_granitemoehybrid(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_hunyuan(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_hyperclovax(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_lfm2(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_llama(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_minimax_m2(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_mixtral(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_mpt(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_nemotron_h(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_olmo2(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_opt(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_phi(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_phi3(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_qwen3_5(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_qwen3_next(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_stablelm(const ModelConfig& config, ModelWeights& weights);
-std::vector<TensorBinding> bind_starcoder2(const ModelConfig& config, ModelWeights& weights);
+#define KVROOF_DECLARE(type, before, binder, ...) \
+  std::vector<TensorBinding> bind_##binder(const ModelConfig& config, ModelWeights& weights);
+KVROOF_WEIGHT_FAMILIES(KVROOF_DECLARE)
+#undef KVROOF_DECLARE
 
 }  // namespace kvroof

@@ -1,96 +1,110 @@
-// The parsers of config.json, one a family; config_json.cpp holds the table.
+// The families of models by the model_type of config.json, each with its parser, parse_NAME_config.
 #pragma once
 
 #include <string_view>
 
 #include "sim/model/config_json.hpp"
 
+// A new family is a file with its parser and a line here: its model_type, whose order the lines have, the parser, and
+// how its experts may be packed. gpt2 has Cerebras-GPT, gpt_neox Pythia; kimi_k2 names the architecture of DeepSeek-V3,
+// and minimax_text_01 is in the first files of MiniMax.
+#define KVROOF_CONFIG_FAMILIES(line) \
+  line(arcee, arcee) \
+  line(bamba, bamba) \
+  line(bloom, bloom) \
+  line(cohere, cohere) \
+  line(cohere2, cohere2) \
+  line(cwm, cwm) \
+  line(deepseek_v2, deepseek_v2) \
+  line(deepseek_v3, deepseek_v3) \
+  line(deepseek_v32, deepseek_v32) \
+  line(deepseek_v4, deepseek_v4) \
+  line(dots1, dots1) \
+  line(ernie4_5, ernie4_5) \
+  line(ernie4_5_moe, ernie4_5_moe) \
+  line(exaone, exaone) \
+  line(exaone4, exaone4) \
+  line(exaone_moe, exaone_moe) \
+  line(falcon, falcon) \
+  line(falcon_h1, falcon_h1) \
+  line(flex_olmo, flex_olmo) \
+  line(gemma, gemma) \
+  line(gemma2, gemma2) \
+  line(gemma3, gemma3) \
+  line(gemma3_text, gemma3) \
+  line(gemma3n, gemma3n) \
+  line(gemma3n_text, gemma3n) \
+  line(gemma4, gemma4) \
+  line(gemma4_text, gemma4) \
+  line(gemma4_unified_text, gemma4) \
+  line(glm, glm) \
+  line(glm4, glm4) \
+  line(glm4_moe, glm4_moe) \
+  line(glm4_moe_lite, glm4_moe_lite) \
+  line(glm_moe_dsa, glm_moe_dsa) \
+  line(gpt2, gpt2) \
+  line(gpt_neox, gpt_neox) \
+  line(gpt_oss, gpt_oss, "mxfp4") \
+  line(gptj, gptj) \
+  line(granite, granite) \
+  line(granitemoe, granitemoe) \
+  line(granitemoehybrid, granitemoehybrid) \
+  line(granitemoeshared, granitemoeshared) \
+  line(helium, helium) \
+  line(hunyuan_v1_dense, hunyuan_v1_dense) \
+  line(hunyuan_v1_moe, hunyuan_v1_moe) \
+  line(hy_v3, hy_v3) \
+  line(hyperclovax, hyperclovax) \
+  line(internlm3, internlm3) \
+  line(jamba, jamba) \
+  line(kimi_k2, deepseek_v3) \
+  line(kimi_linear, kimi_linear) \
+  line(lfm2, lfm2) \
+  line(lfm2_moe, lfm2_moe) \
+  line(llama, llama) \
+  line(llama4_text, llama4) \
+  line(longcat_flash, longcat_flash) \
+  line(mimo_v2_flash, mimo_v2_flash) \
+  line(minimax, minimax) \
+  line(minimax_m1, minimax) \
+  line(minimax_m2, minimax_m2) \
+  line(minimax_text_01, minimax) \
+  line(ministral, mistral) \
+  line(ministral3, ministral3) \
+  line(mistral, mistral) \
+  line(mistral4, mistral4) \
+  line(mixtral, mixtral) \
+  line(mpt, mpt) \
+  line(nemotron, nemotron) \
+  line(nemotron_h, nemotron_h) \
+  line(olmo2, olmo2) \
+  line(olmo3, olmo3) \
+  line(olmo_hybrid, olmo_hybrid) \
+  line(olmoe, olmoe) \
+  line(opt, opt) \
+  line(phi, phi) \
+  line(phi3, phi3) \
+  line(phimoe, phimoe) \
+  line(qwen2, qwen2) \
+  line(qwen2_moe, qwen2_moe) \
+  line(qwen3, qwen3) \
+  line(qwen3_5_moe_text, qwen3_5_moe) \
+  line(qwen3_5_text, qwen3_5) \
+  line(qwen3_moe, qwen3_moe) \
+  line(qwen3_next, qwen3_next) \
+  line(seed_oss, seed_oss) \
+  line(smollm3, smollm3) \
+  line(solar_open, solar_open) \
+  line(stablelm, stablelm) \
+  line(starcoder2, starcoder2) \
+  line(step3p5, step3p5) \
+  line(youtu, youtu)
+
 namespace kvroof {
 
-Result<ModelConfig> parse_arcee_config(std::string_view config_json);
-Result<ModelConfig> parse_bamba_config(std::string_view config_json);
-Result<ModelConfig> parse_bloom_config(std::string_view config_json);
-Result<ModelConfig> parse_cohere_config(std::string_view config_json);
-Result<ModelConfig> parse_cohere2_config(std::string_view config_json);
-Result<ModelConfig> parse_cwm_config(std::string_view config_json);
-Result<ModelConfig> parse_deepseek_v2_config(std::string_view config_json);
-Result<ModelConfig> parse_deepseek_v3_config(std::string_view config_json);
-Result<ModelConfig> parse_deepseek_v32_config(std::string_view config_json);
-Result<ModelConfig> parse_deepseek_v4_config(std::string_view config_json);
-Result<ModelConfig> parse_dots1_config(std::string_view config_json);
-Result<ModelConfig> parse_ernie4_5_config(std::string_view config_json);
-Result<ModelConfig> parse_ernie4_5_moe_config(std::string_view config_json);
-Result<ModelConfig> parse_exaone_config(std::string_view config_json);
-Result<ModelConfig> parse_exaone4_config(std::string_view config_json);
-Result<ModelConfig> parse_exaone_moe_config(std::string_view config_json);
-Result<ModelConfig> parse_falcon_config(std::string_view config_json);
-Result<ModelConfig> parse_falcon_h1_config(std::string_view config_json);
-Result<ModelConfig> parse_flex_olmo_config(std::string_view config_json);
-Result<ModelConfig> parse_gemma_config(std::string_view config_json);
-Result<ModelConfig> parse_gemma2_config(std::string_view config_json);
-Result<ModelConfig> parse_gemma3_config(std::string_view config_json);
-Result<ModelConfig> parse_gemma3n_config(std::string_view config_json);
-Result<ModelConfig> parse_gemma4_config(std::string_view config_json);
-Result<ModelConfig> parse_glm_config(std::string_view config_json);
-Result<ModelConfig> parse_glm4_config(std::string_view config_json);
-Result<ModelConfig> parse_glm4_moe_config(std::string_view config_json);
-Result<ModelConfig> parse_glm4_moe_lite_config(std::string_view config_json);
-Result<ModelConfig> parse_glm_moe_dsa_config(std::string_view config_json);
-// GPT-2 and Cerebras-GPT.
-Result<ModelConfig> parse_gpt2_config(std::string_view config_json);
-// GPT-NeoX and Pythia.
-Result<ModelConfig> parse_gpt_neox_config(std::string_view config_json);
-// Also with experts in MXFP4.
-Result<ModelConfig> parse_gpt_oss_config(std::string_view config_json);
-Result<ModelConfig> parse_gptj_config(std::string_view config_json);
-Result<ModelConfig> parse_granite_config(std::string_view config_json);
-Result<ModelConfig> parse_granitemoe_config(std::string_view config_json);
-Result<ModelConfig> parse_granitemoehybrid_config(std::string_view config_json);
-Result<ModelConfig> parse_granitemoeshared_config(std::string_view config_json);
-Result<ModelConfig> parse_helium_config(std::string_view config_json);
-Result<ModelConfig> parse_hunyuan_v1_dense_config(std::string_view config_json);
-Result<ModelConfig> parse_hunyuan_v1_moe_config(std::string_view config_json);
-Result<ModelConfig> parse_hy_v3_config(std::string_view config_json);
-Result<ModelConfig> parse_hyperclovax_config(std::string_view config_json);
-Result<ModelConfig> parse_internlm3_config(std::string_view config_json);
-Result<ModelConfig> parse_jamba_config(std::string_view config_json);
-Result<ModelConfig> parse_kimi_linear_config(std::string_view config_json);
-Result<ModelConfig> parse_lfm2_config(std::string_view config_json);
-Result<ModelConfig> parse_lfm2_moe_config(std::string_view config_json);
-Result<ModelConfig> parse_llama_config(std::string_view config_json);
-Result<ModelConfig> parse_llama4_config(std::string_view config_json);
-Result<ModelConfig> parse_longcat_flash_config(std::string_view config_json);
-Result<ModelConfig> parse_mimo_v2_flash_config(std::string_view config_json);
-Result<ModelConfig> parse_minimax_config(std::string_view config_json);
-Result<ModelConfig> parse_minimax_m2_config(std::string_view config_json);
-Result<ModelConfig> parse_ministral3_config(std::string_view config_json);
-Result<ModelConfig> parse_mistral4_config(std::string_view config_json);
-Result<ModelConfig> parse_mistral_config(std::string_view config_json);
-Result<ModelConfig> parse_mixtral_config(std::string_view config_json);
-Result<ModelConfig> parse_mpt_config(std::string_view config_json);
-Result<ModelConfig> parse_nemotron_config(std::string_view config_json);
-Result<ModelConfig> parse_nemotron_h_config(std::string_view config_json);
-Result<ModelConfig> parse_olmo2_config(std::string_view config_json);
-Result<ModelConfig> parse_olmo3_config(std::string_view config_json);
-Result<ModelConfig> parse_olmo_hybrid_config(std::string_view config_json);
-Result<ModelConfig> parse_olmoe_config(std::string_view config_json);
-Result<ModelConfig> parse_opt_config(std::string_view config_json);
-Result<ModelConfig> parse_phi_config(std::string_view config_json);
-Result<ModelConfig> parse_phi3_config(std::string_view config_json);
-Result<ModelConfig> parse_phimoe_config(std::string_view config_json);
-Result<ModelConfig> parse_qwen2_config(std::string_view config_json);
-Result<ModelConfig> parse_qwen2_moe_config(std::string_view config_json);
-Result<ModelConfig> parse_qwen3_config(std::string_view config_json);
-Result<ModelConfig> parse_qwen3_5_config(std::string_view config_json);
-Result<ModelConfig> parse_qwen3_5_moe_config(std::string_view config_json);
-Result<ModelConfig> parse_qwen3_moe_config(std::string_view config_json);
-Result<ModelConfig> parse_qwen3_next_config(std::string_view config_json);
-Result<ModelConfig> parse_seed_oss_config(std::string_view config_json);
-Result<ModelConfig> parse_smollm3_config(std::string_view config_json);
-Result<ModelConfig> parse_solar_open_config(std::string_view config_json);
-Result<ModelConfig> parse_stablelm_config(std::string_view config_json);
-Result<ModelConfig> parse_starcoder2_config(std::string_view config_json);
-Result<ModelConfig> parse_step3p5_config(std::string_view config_json);
-Result<ModelConfig> parse_youtu_config(std::string_view config_json);
+#define KVROOF_DECLARE(model_type, parser, ...) \
+  Result<ModelConfig> parse_##parser##_config(std::string_view config_json);
+KVROOF_CONFIG_FAMILIES(KVROOF_DECLARE)
+#undef KVROOF_DECLARE
 
 }  // namespace kvroof
