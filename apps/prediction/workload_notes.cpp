@@ -4,42 +4,43 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "apps/prediction/layouts.hpp"
 #include "apps/prediction/speculation.hpp"
 #include "apps/prediction/workload.hpp"
 #include "sim/core/suggest.hpp"
+#include "sim/device/products.hpp"
 
 namespace kvroof {
 namespace {
 
+using Notes = std::vector<std::string>;
+using Devices = std::span<const Device* const>;
+
+bool any_point(const WorkloadRequest& request, bool (*holds)(const PolicySpec&)) {
+  return std::ranges::any_of(request.points, holds);
+}
+bool evicts(const WorkloadRequest& request) {
+  return any_point(request, [](const PolicySpec& point) { return !point.is_full(); });
+}
+
 // Types of the cache that the engine is not known to have.
-std::string assumed_cache(const WorkloadRequest& request) {
+Notes assumed_cache(const WorkloadRequest& request, Devices) {
   if (!request.engine || request.engine->cache_types.empty()) return {};
   const auto& known = request.engine->cache_types;
   for (const PolicySpec& point : request.points) {
     if (!point.kv || point.kv->bits() >= 16) continue;
     const std::string name(name_of(*point.kv));
     if (std::ranges::find(known, name) != known.end()) continue;
-    return fmt::format("--kv {}: {} is known to have a cache in {}; that it had this one is assumed", name,
-                       request.engine->name, join(known));
+    return {fmt::format("--kv {}: {} is known to have a cache in {}; that it had this one is assumed", name,
+                        request.engine->name, join(known))};
   }
   return {};
 }
 
-// Whether a device multiplies no numbers of a type, by its architecture; of others a rate that it has not is not known.
-bool lacks_products(const Device& device, DeviceField peak) {
-  static constexpr std::array<std::string_view, 6> kBeforeFp8 = {"Volta", "Turing", "Ampere", "CDNA2", "RDNA3", "TPU"};
-  static constexpr std::array<std::string_view, 5> kBeforeFp4 = {"Hopper", "Ada", "CDNA3", "Gaudi2", "Gaudi"};
-  const auto among = [&](const auto& architectures) {
-    return std::ranges::find(architectures, device.architecture) != architectures.end();
-  };
-  if (peak == DeviceField::kPeakInt8Tops) return device.architecture == "Volta";
-  return among(kBeforeFp8) || (peak == DeviceField::kPeakFp4Tflops && among(kBeforeFp4));
-}
-
 // Types of weights that a board does not multiply (`lacking`), or is not known to.
-std::string assumed_weights(const WorkloadRequest& request, std::span<const Device* const> devices, bool lacking) {
+std::string assumed_weights(const WorkloadRequest& request, Devices devices, bool lacking) {
   if (!request.engine || request.is_own_engine()) return {};
   constexpr std::size_t kNamed = 3;
   for (const Deployment& deployment : request.deployments) {
@@ -64,13 +65,6 @@ std::string assumed_weights(const WorkloadRequest& request, std::span<const Devi
   return {};
 }
 
-void add_assumed_weights(std::vector<std::string>& notes, const WorkloadRequest& request,
-                         std::span<const Device* const> devices) {
-  for (const bool lacking : {true, false}) {
-    if (std::string note = assumed_weights(request, devices, lacking); !note.empty()) notes.push_back(std::move(note));
-  }
-}
-
 // What of the cache a policy can act on where rows stand for several tokens.
 std::string compressed_note(const ModelShape& model, std::uint64_t tokens) {
   std::uint64_t window = 0, compressed = 0;
@@ -84,28 +78,23 @@ std::string compressed_note(const ModelShape& model, std::uint64_t tokens) {
                      model.name, window + compressed, tokens, model.layers * tokens, compressed, window);
 }
 
-}  // namespace
-
-std::vector<std::string> one_token_notes(const WorkloadRequest& request) {
-  if (request.output > 1) return {};
-  return {"an answer of one token is made by its prompt: times per token and tokens/s are of the step that would make "
-          "a second one, and under load of whole requests"};
-}
-
-std::string positions_note(const ModelShape& model, std::uint32_t prompt, std::uint32_t output) {
-  if (model.max_positions == 0 || std::uint64_t{prompt} + output <= model.max_positions) return {};
-  return fmt::format("{} + {} tokens are more than the {} positions that {} was made for; time and memory do not "
-                     "depend on that, answers do",
-                     prompt, output, model.max_positions, model.name);
-}
-
-std::vector<std::string> workload_notes(const WorkloadRequest& request, std::span<const Device* const> devices) {
-  std::vector<std::string> notes = layout_notes(request, devices);
-  if (!request.trace) {
-    notes.emplace_back(
-        "what the policy holds comes from synthetic attention, which fills budgets as a model's does; --trace takes "
-        "it from a recorded run");
+Notes assumed_weights_notes(const WorkloadRequest& request, Devices devices) {
+  Notes notes;
+  for (const bool lacking : {true, false}) {
+    if (std::string note = assumed_weights(request, devices, lacking); !note.empty()) notes.push_back(std::move(note));
   }
+  return notes;
+}
+
+Notes nominal_note(const WorkloadRequest& request, Devices) {
+  if (request.trace) return {};
+  return {"what the policy holds comes from synthetic attention, which fills budgets as a model's does; --trace takes "
+          "it from a recorded run"};
+}
+
+// What of the model and of the devices is not in the numbers.
+Notes left_out_notes(const WorkloadRequest& request, Devices) {
+  Notes notes;
   if (!request.unknown_windows.empty()) notes.push_back(request.unknown_windows);
   if (!request.foreign.empty()) {
     notes.push_back(fmt::format("left out, for {} does not run there: {}", request.engine->name,
@@ -114,6 +103,12 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request, std::spa
   if (!request.left_out.empty()) {
     notes.push_back(fmt::format("left out, for the model cannot be spread so: {}", fmt::join(request.left_out, "; ")));
   }
+  return notes;
+}
+
+// What the checkpoint says of its types, and what is made of it.
+Notes stored_notes(const WorkloadRequest& request, Devices) {
+  Notes notes;
   if (!request.stored_format.empty()) {
     notes.push_back(request.keeps_stored
                         ? fmt::format("weights are taken in {}, as this checkpoint is stored; --dtype bf16 is without "
@@ -133,31 +128,46 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request, std::spa
                                       "--kv {0} takes it", request.stored_cache,
                                       request.engine ? request.engine->name : "kvroof's own engine"));
   }
-  if (std::string note = assumed_cache(request); !note.empty()) notes.push_back(std::move(note));
-  add_assumed_weights(notes, request, devices);
-  const auto any_point = [&](auto holds) {
-    return std::any_of(request.points.begin(), request.points.end(), holds);
-  };
-  const bool evicts = any_point([](const PolicySpec& point) { return !point.is_full(); });
-  if (evicts && request.model.compressed) {
-    notes.push_back(compressed_note(request.model, std::uint64_t{request.prompt} + request.output));
-  }
-  if (evicts || any_point([](const PolicySpec& point) { return point.kv && point.kv->bits() < 16; })) {
-    notes.emplace_back("what a smaller cache costs in quality is not in these numbers: `kvroof replay` and `kvroof "
-                       "eval` measure it on a model that you have");
-  }
+  return notes;
+}
+
+Notes compressed_notes(const WorkloadRequest& request, Devices) {
+  if (!evicts(request) || !request.model.compressed) return {};
+  return {compressed_note(request.model, std::uint64_t{request.prompt} + request.output)};
+}
+
+Notes quality_note(const WorkloadRequest& request, Devices) {
+  const auto is_small = [](const PolicySpec& point) { return point.kv && point.kv->bits() < 16; };
+  if (!evicts(request) && !any_point(request, is_small)) return {};
+  return {"what a smaller cache costs in quality is not in these numbers: `kvroof replay` and `kvroof eval` measure it "
+          "on a model that you have"};
+}
+
+// Of budgets in tokens that may have been meant as shares.
+Notes small_budgets(const WorkloadRequest& request, Devices) {
+  Notes notes;
   for (const PolicySpec& point : request.points) {
     const double share = 100 * point.budget.value / request.prompt;
     if (!policy_info(point.name).takes_budget || point.budget.kind != Budget::Kind::kTokens || share >= 5) continue;
     notes.push_back(fmt::format("{}: a whole number is tokens, {:.2g} % of the prompt; a share is written 0.5 or 50%",
                                 point.text(), share));
   }
-  if (evicts && !request.is_own_engine() && !request.engine->on_cpu) {
-    notes.push_back(fmt::format("--engine {} says how work is launched; that it can evict is assumed, and what the "
-                                "policy itself launches, reads and holds is added", request.engine->name));
-  }
-  std::string positions = positions_note(request.model, request.longest[0], request.longest[1]);
-  if (!positions.empty()) notes.push_back(std::move(positions));
+  return notes;
+}
+
+Notes assumed_eviction(const WorkloadRequest& request, Devices) {
+  if (!evicts(request) || request.is_own_engine() || request.engine->on_cpu) return {};
+  return {fmt::format("--engine {} says how work is launched; that it can evict is assumed, and what the policy itself "
+                      "launches, reads and holds is added", request.engine->name)};
+}
+
+Notes long_sequences(const WorkloadRequest& request, Devices) {
+  std::string note = positions_note(request.model, request.longest[0], request.longest[1]);
+  return note.empty() ? Notes() : Notes{std::move(note)};
+}
+
+Notes without_budget(const WorkloadRequest& request, Devices) {
+  Notes notes;
   for (const PolicySpec& point : request.points) {
     const PolicyInfo& info = policy_info(point.name);
     if (info.takes_budget || info.traits(point).capacities != Capacities::kByHead) continue;
@@ -166,7 +176,35 @@ std::vector<std::string> workload_notes(const WorkloadRequest& request, std::spa
         "are asked about",
         point.name));
   }
-  for (std::string& note : speculation_notes(request.deployments)) notes.push_back(std::move(note));
+  return notes;
+}
+
+Notes drafting_notes(const WorkloadRequest& request, Devices) { return speculation_notes(request.deployments); }
+
+// In the order in which they are printed; a new note is a function and a name here.
+constexpr std::array kNotes = {layout_notes,     nominal_note,          left_out_notes,   stored_notes,
+                               assumed_cache,    assumed_weights_notes, compressed_notes, quality_note,
+                               small_budgets,    assumed_eviction,      long_sequences,   without_budget,
+                               drafting_notes};
+
+}  // namespace
+
+std::vector<std::string> one_token_notes(const WorkloadRequest& request) {
+  if (request.output > 1) return {};
+  return {"an answer of one token is made by its prompt: times per token and tokens/s are of the step that would make "
+          "a second one, and under load of whole requests"};
+}
+
+std::string positions_note(const ModelShape& model, std::uint32_t prompt, std::uint32_t output) {
+  if (model.max_positions == 0 || std::uint64_t{prompt} + output <= model.max_positions) return {};
+  return fmt::format("{} + {} tokens are more than the {} positions that {} was made for; time and memory do not "
+                     "depend on that, answers do",
+                     prompt, output, model.max_positions, model.name);
+}
+
+std::vector<std::string> workload_notes(const WorkloadRequest& request, std::span<const Device* const> devices) {
+  std::vector<std::string> notes;
+  for (const auto& made : kNotes) std::ranges::move(made(request, devices), std::back_inserter(notes));
   return notes;
 }
 
