@@ -3,21 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <utility>
+#include <map>
+
+#include "sim/device/device.hpp"
+#include "sim/device/driver_names.hpp"
 
 namespace kvroof {
 namespace {
 
 using Words = std::vector<std::string>;
-
-// Names that drivers give to boards whose form their words do not tell.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kDriversNames = {{
-    {"NVIDIA H100 80GB HBM3", "h100-sxm"},
-    {"NVIDIA H800", "h800-sxm"},
-    {"NVIDIA A100-PG509-200", "a100-40g"},  // of Meta's servers
-    {"NVIDIA GH200 480GB", "gh200-96g"},
-    {"NVIDIA GH200 144G HBM3e", "gh200-144g"},
-}};
 
 // Words of a driver's name that make it another board, or a part of one, than the same name without them. "Max-Q" is
 // two words.
@@ -53,13 +47,16 @@ bool stands_for(const Words& recorded, const Words& wanted) {
 
 }  // namespace
 
-std::optional<std::string> catalog_name_of(std::string_view recorded, const std::vector<std::string>& catalog) {
-  for (const auto& [driver, name] : kDriversNames) {
-    if (recorded == driver && has(catalog, name)) return std::string(name);
-  }
+std::optional<std::string> catalog_name_of(std::string_view recorded, const std::filesystem::path& catalog) {
+  const std::map<std::string, std::string> named = catalog_driver_names(catalog);
+  if (const auto board = named.find(std::string(recorded)); board != named.end()) return board->second;
+  return name_of_words(recorded, catalog_device_names(catalog));
+}
+
+std::optional<std::string> name_of_words(std::string_view recorded, const std::vector<std::string>& names) {
   const Words words = words_of(recorded);
   std::optional<std::string> best;
-  for (const std::string& name : catalog) {
+  for (const std::string& name : names) {
     if (stands_for(words, words_of(name)) && (!best || name.size() > best->size())) best = name;
   }
   return best;

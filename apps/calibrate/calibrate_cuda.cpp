@@ -56,7 +56,7 @@ std::string source_of(const CudaCalibration& c) {
 
 Device calibrated_device(const CudaBoard& gpu, const std::optional<std::string>& base) {
   const std::filesystem::path catalog = data_folder() / "catalog";
-  const auto known = catalog_name_of(gpu.name, catalog_device_names(catalog));
+  const auto known = catalog_name_of(gpu.name, catalog);
   if (!base && !known) {
     throw usage_error(fmt::format("the GPU here, {}, is not in the catalog: its bandwidth and peak are needed",
                                   gpu.name))
@@ -66,7 +66,7 @@ Device calibrated_device(const CudaBoard& gpu, const std::optional<std::string>&
   }
   Device device = find_device(base.value_or(known.value_or("")), catalog);
   // A board that the catalog knows goes by its name there: the name of another may be a part of it.
-  const bool same = known ? *known == device.name : catalog_name_of(gpu.name, {device.name}).has_value();
+  const bool same = known ? *known == device.name : name_of_words(gpu.name, {device.name}).has_value();
   if (!same) {
     throw usage_error(fmt::format("--device {}: the GPU here is {}{}: a calibration is of one device", *base, gpu.name,
                                   known ? ", in the catalog " + *known : ""))

@@ -91,9 +91,8 @@ Error without_samples(const KernelReader& reader, const std::string& path) {
 }
 
 void require_recorded_on(const KernelReader& reader, const Device& device, const std::string& path) {
-  const std::vector<std::string> names = catalog_device_names(data_folder() / "catalog");
   for (const DeviceRecord& recorded : reader.devices()) {
-    const auto name = catalog_name_of(recorded.name, names);
+    const auto name = catalog_name_of(recorded.name, data_folder() / "catalog");
     if (!name || *name != device.name) refuse_other_device(path, std::string(recorded.name), device);
   }
 }

@@ -53,7 +53,7 @@ std::optional<Device> device_of(const Arguments& arguments, const std::vector<st
   const std::filesystem::path catalog = data_folder() / "catalog";
   if (arguments.has("device")) return find_device(arguments.get<std::string>("device"), catalog);
   for (const std::string& device : recorded) {
-    const auto name = catalog_name_of(device, catalog_device_names(catalog));
+    const auto name = catalog_name_of(device, catalog);
     if (name) return find_device(*name, catalog);
   }
   return std::nullopt;

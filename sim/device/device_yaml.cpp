@@ -171,8 +171,8 @@ void require_complete(const Device& d, const YAML::Node& root) {
 
 // A file of defaults (memory type) has only achieved facts.
 Device read_device(const YAML::Node& root) {
-  require_keys(root, {"name", "title", "vendor", "architecture", "kernels_as", "kind", "memory_type", "sources",
-                      "facts", "price", "working_sets", "calibration"},
+  require_keys(root, {"name", "title", "vendor", "architecture", "driver_names", "kernels_as", "kind", "memory_type",
+                      "sources", "facts", "price", "working_sets", "calibration"},
                "a device file");
   if (root["calibration"]) {
     number_of(root, "calibration", "a device file", 0, 1e9);
@@ -187,6 +187,12 @@ Device read_device(const YAML::Node& root) {
   d.title = root["title"] ? text_of(root, "title") : d.name;
   if (root["vendor"]) d.vendor = text_of(root, "vendor");
   if (root["architecture"]) d.architecture = text_of(root, "architecture");
+  if (const YAML::Node names = root["driver_names"]) {  // catalog_driver_names() reads them
+    if (!names.IsSequence()) refuse(names, "driver_names must be a list of names");
+    for (const YAML::Node& name : names) {
+      if (!name.IsScalar() || name.Scalar().empty()) refuse(names, "driver_names must be a list of names");
+    }
+  }
   if (root["kernels_as"]) d.kernels_as = text_of(root, "kernels_as");
   d.kind = choice_of(root, "kind", std::array{DeviceKind::kGpu, DeviceKind::kCpu});
   d.memory_type = choice_of(root, "memory_type", std::array{MemoryType::kHbm, MemoryType::kGddr, MemoryType::kDdr});

@@ -9,8 +9,7 @@ namespace kvroof {
 namespace {
 
 std::string meant(const std::string& driver) {
-  const auto names = catalog_device_names(std::filesystem::path(KVROOF_SOURCE_DIR) / "catalog");
-  return catalog_name_of(driver, names).value_or("none");
+  return catalog_name_of(driver, std::filesystem::path(KVROOF_SOURCE_DIR) / "catalog").value_or("none");
 }
 
 }  // namespace
@@ -21,6 +20,8 @@ TEST_CASE("a driver's name stands for the board of the catalog whose words it ha
   CHECK(meant("NVIDIA H100 80GB HBM3") == "h100-sxm");
   CHECK(meant("NVIDIA A100-SXM4-40GB") == "a100-40g");
   CHECK(meant("NVIDIA A100-PG509-200") == "a100-40g");
+  CHECK(meant("NVIDIA GH200 144G HBM3e") == "gh200-144g");
+  CHECK(meant("NVIDIA GH200 480GB") == "gh200-96g");
   CHECK(meant("NVIDIA A100 80GB PCIe") == "a100-pcie-80g");
   CHECK(meant("NVIDIA GeForce RTX 4070 Ti") == "rtx-4070-ti");
   CHECK(meant("NVIDIA GeForce RTX 4090") == "rtx-4090");
@@ -36,7 +37,7 @@ TEST_CASE("a part of a board, and another board of like name, are not the one of
     INFO(other);
     CHECK(meant(other) == "none");
   }
-  CHECK(catalog_name_of("NVIDIA GeForce RTX 4090 Laptop GPU", {"rtx-4090-laptop"}) == "rtx-4090-laptop");
+  CHECK(name_of_words("NVIDIA GeForce RTX 4090 Laptop GPU", {"rtx-4090-laptop"}) == "rtx-4090-laptop");
 }
 
 }  // namespace kvroof
