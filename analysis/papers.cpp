@@ -6,9 +6,15 @@
 #include <cmath>
 
 #include "sim/cost/engine_profile.hpp"
+#include "sim/policy/policy.hpp"
 
 namespace kvroof {
 namespace {
+
+PolicyTraits traits_of(const std::string& policy) {
+  const PolicySpec spec = parse_policies(policy).front();
+  return policy_info(spec.name).traits(spec);
+}
 
 // A cache that holds `kept` of the prompt from its end on, one token in and one out a step.
 ResidencySummary budget_summary(const ModelShape& shape, const PaperRow& row) {
@@ -17,8 +23,10 @@ ResidencySummary budget_summary(const ModelShape& shape, const PaperRow& row) {
   const auto k = static_cast<std::uint64_t>(std::floor(row.kept * row.prompt));
   const std::uint64_t heads = std::uint64_t{shape.layers} * r.storage_heads;
   r.evicts = true;
-  r.needs_probabilities = r.observes_steps = row.policy != "window";
-  r.state_bytes_per_row = row.policy == "keyformer" ? 8 : 4;
+  const PolicyTraits traits = traits_of(row.policy);
+  r.needs_probabilities = traits.rows == RowNeed::kAll;
+  r.observes_steps = traits.rows != RowNeed::kNone && traits.schedule == Schedule::kEveryStep;
+  r.state_bytes_per_row = traits.state_bytes + shape.heads / r.storage_heads * traits.query_head_state;
   r.prefill.resident = heads * k;
   r.prefill.moved = heads * k;
   r.peak_rows = heads * (k + 1);
