@@ -156,6 +156,11 @@ std::string manifest_to_json(const TraceManifest& m) {
   return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
+bool has_newer_format(std::string_view manifest) {
+  const Result<JsonObject> parsed = JsonObject::parse(manifest);
+  return parsed.ok() && integer32(parsed.value(), "format_version", 1, kMax32) > kTraceFormatVersion;
+}
+
 Result<TraceManifest> manifest_from_json(std::string_view text) {
   const Result<JsonObject> parsed = JsonObject::parse(text);
   if (!parsed) return failure("{}", parsed.error());

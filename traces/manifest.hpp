@@ -96,5 +96,7 @@ std::string manifest_to_json(const TraceManifest& manifest);
 // Refuses a newer format version, missing or mistyped fields, and numbers out of range (layers and heads ≤ 1,024;
 // tokens ≤ 2^24; query_heads a multiple of kv_heads; …), naming the field.
 Result<TraceManifest> manifest_from_json(std::string_view text);
+// Whether the format version is what it is refused for.
+bool has_newer_format(std::string_view manifest);
 
 }  // namespace kvroof

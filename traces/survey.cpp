@@ -84,7 +84,7 @@ class Surveyor {
     Result<TraceManifest> manifest = manifest_from_json(*text);
     if (!manifest) {
       // The version is looked at before the checksum: a newer format may well be sealed in another way.
-      survey_.newer = manifest.error().starts_with("format version");
+      survey_.newer = has_newer_format(*text);
       problem("{}: {}", kManifestFile, manifest.error());
       return;
     }
