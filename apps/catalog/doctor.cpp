@@ -10,7 +10,7 @@ namespace kvroof {
 namespace {
 
 int run_doctor(const Arguments& arguments) {
-  const Examination examination = examine(this_machine(), cuda_device_problem());
+  const Examination examination = examine(this_machine(), cuda_device_problem(), cuda_is_built());
   Table table;
   table.columns = {{"item", "item", false},
                    {"state", "state", false},

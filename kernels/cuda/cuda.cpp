@@ -17,6 +17,8 @@ std::optional<cuda::Stored> stored_as(KvType kv) {
 
 }  // namespace
 
+bool cuda_is_built() { return true; }
+
 std::optional<std::string> cuda_device_problem() {
   cuda::DeviceFacts facts;
   const char* why = cuda::find_device(facts);

@@ -12,6 +12,9 @@
 
 namespace kvroof {
 
+// Whether this program has the back end at all.
+bool cuda_is_built();
+
 // Why no CUDA device can be used here, in one sentence; nothing: one can. Reads no file and allocates no memory.
 std::optional<std::string> cuda_device_problem();
 

@@ -7,6 +7,8 @@ namespace kvroof {
 
 ActivityApi* cuda::device_activity() { return nullptr; }
 
+bool cuda_is_built() { return false; }
+
 std::optional<std::string> cuda_device_problem() { return "this build has no CUDA"; }
 
 bool cuda_device_is_there() { return false; }

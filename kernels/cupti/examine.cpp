@@ -86,8 +86,7 @@ Finding driver_finding(const Machine& machine, const DriverFacts& facts) {
   return {"driver", Health::kOk, found, ""};
 }
 
-void add_devices(const Machine& machine, const DriverFacts& facts, const std::optional<std::string>& engine_problem,
-                 std::vector<Finding>& findings) {
+void add_devices(const Machine& machine, const DriverFacts& facts, std::vector<Finding>& findings) {
   if (facts.version != 0 && facts.devices.empty()) {
     std::string remedy = "`nvidia-smi` must list a GPU";
     if (const auto hidden = machine.variable(kVisibleDevices)) {
@@ -110,15 +109,13 @@ void add_devices(const Machine& machine, const DriverFacts& facts, const std::op
     findings.back().health = Health::kLimited;
     findings.back().remedy = "the engine's kernels need compute capability 8.0: models run on the CPU";
   }
-  if (!engine_problem) {
-    findings.push_back({"engine", Health::kOk, "has kernels for device 0", ""});
-    return;
-  }
-  const bool not_built = engine_problem->find("no CUDA") != std::string::npos;
-  findings.push_back({"engine", Health::kLimited, *engine_problem,
-                      not_built ? "models run on the CPU; to use a GPU, install nvcc of CUDA 13 and build with "
-                                  "-DKVROOF_CUDA=ON"
-                                : "models run on the CPU until this is mended"});
+}
+
+Finding engine_finding(const std::optional<std::string>& problem, bool is_built) {
+  if (!problem) return {"engine", Health::kOk, "has kernels for device 0", ""};
+  return {"engine", Health::kLimited, *problem,
+          is_built ? "models run on the CPU until this is mended"
+                   : "models run on the CPU; to use a GPU, install nvcc of CUDA 13 and build with -DKVROOF_CUDA=ON"};
 }
 
 Finding toolkit_finding(const Machine& machine) {
@@ -236,13 +233,14 @@ Finding counter_permission(const Machine& machine) {
           "/etc/modprobe.d/nvidia-counters.conf` and restart; kernel times need no right"};
 }
 
-Examination examine(const Machine& machine, const std::optional<std::string>& engine_problem) {
+Examination examine(const Machine& machine, const std::optional<std::string>& engine_problem, bool engine_is_built) {
   Examination examination;
   const DriverFacts facts = machine.driver();
   examination.has_device = !facts.devices.empty();
   std::vector<Finding>& findings = examination.findings;
   findings.push_back(driver_finding(machine, facts));
-  add_devices(machine, facts, engine_problem, findings);
+  add_devices(machine, facts, findings);
+  findings.push_back(engine_finding(engine_problem, engine_is_built));
   findings.push_back(toolkit_finding(machine));
   findings.push_back(library_finding(machine, "cudart", std::array{"libcudart.so.13"},
                                      "kvroof has its own linked in; a program that is recorded may need it: "

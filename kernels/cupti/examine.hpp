@@ -30,9 +30,10 @@ struct Examination {
   bool has_device = false;  // the driver lists at least one
 };
 
-// `engine_problem`: why this program's CUDA back end cannot use the device (empty: it can). Reads files and loads
-// libraries; changes nothing.
-Examination examine(const Machine& machine, const std::optional<std::string>& engine_problem);
+// `engine_problem`: why this program's CUDA back end cannot use the device (empty: it can); whether it has one at all.
+// Reads files and loads libraries; changes nothing.
+Examination examine(const Machine& machine, const std::optional<std::string>& engine_problem,
+                    bool engine_is_built = true);
 
 // Why counters (Range Profiler, PM sampling) may not be read by this process, with the remedy; a Finding with kOk when
 // they may. NVIDIA's page on ERR_NVGPUCTRPERM.

@@ -66,7 +66,7 @@ TEST_CASE("A machine with everything is ok in every line, and no line asks for a
 
 TEST_CASE("On an empty machine every line that is not ok says what to do, and there is no device") {
   MadeMachine made;
-  const Examination all = examine(made.machine, "this build has no CUDA");
+  const Examination all = examine(made.machine, "this build has no CUDA", false);
   CHECK_FALSE(all.has_device);
   for (const Finding& finding : all.findings) {
     INFO(finding.item << ": " << finding.found);
