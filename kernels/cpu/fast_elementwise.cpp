@@ -198,8 +198,10 @@ HWY_INLINE V activated(Activation f, V x) {
     case Activation::kGeluTanh: return gelu_tanh(x);
     case Activation::kSigmoid: return hn::Div(hn::Set(D(), 1.0F), hn::Add(hn::Set(D(), 1.0F), exp_of(hn::Neg(x))));
     case Activation::kRelu2: return hn::Mul(relu(x), x);
-    default: return relu(x);
+    case Activation::kRelu:
+    case Activation::kClampedSwiglu: break;  // of gates: see below
   }
+  return relu(x);
 }
 
 void activate(Activation f, std::span<float> x) {

@@ -24,9 +24,12 @@ float activation_of(Activation f, float x) {
     case Activation::kGelu: return 0.5F * x * (1.0F + std::erf(x * 0.70710678F));
     case Activation::kGeluTanh: return 0.5F * x * (1.0F + std::tanh(0.79788456F * (x + 0.044715F * x * x * x)));
     case Activation::kSigmoid: return 1.0F / (1.0F + std::exp(-x));
+    case Activation::kRelu: return std::max(x, 0.0F);
     case Activation::kRelu2: return std::max(x, 0.0F) * x;
-    default: return std::max(x, 0.0F);
+    case Activation::kClampedSwiglu: break;  // gated_of
   }
+  check(false, "an activation of one number");
+  return 0;
 }
 
 float gated_of(Activation f, float gate, float up) {

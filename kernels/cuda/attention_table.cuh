@@ -24,8 +24,9 @@ AttentionKernel<kScores> attention_kernel_of(Stored cache, unsigned width) {
     case Stored::kBF16: return attention_kernel_of_width<Stored::kBF16, kScores>(width);
     case Stored::kF16: return attention_kernel_of_width<Stored::kF16, kScores>(width);
     case Stored::kInt8: return attention_kernel_of_width<Stored::kInt8, kScores>(width);
-    default: return attention_kernel_of_width<Stored::kInt4, kScores>(width);
+    case Stored::kInt4: break;
   }
+  return attention_kernel_of_width<Stored::kInt4, kScores>(width);
 }
 
 template <bool kScores>

@@ -13,11 +13,13 @@ namespace {
 
 HeadNorm head_norm_of(QkNorm norm) {
   switch (norm) {
+    case QkNorm::kNone: return HeadNorm::kNone;
     case QkNorm::kHead: return HeadNorm::kHead;
     case QkNorm::kEachHead: return HeadNorm::kEachHead;
     case QkNorm::kWhole: return HeadNorm::kWhole;
-    default: return HeadNorm::kNone;
   }
+  check(false, "kernels know every norm of q and k");
+  return HeadNorm::kNone;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/engine/kv_bookkeeping.hpp"
+#include "sim/core/error.hpp"
 #include "sim/policy/scores.hpp"
 
 namespace kvroof::cuda {
@@ -10,27 +11,34 @@ namespace {
 
 ScoreKind kind_of(ScoreRecipe::Kind kind) {
   switch (kind) {
+    case ScoreRecipe::Kind::kPositions:  // which has none: nothing looks at the rule
+    case ScoreRecipe::Kind::kAttentionSum: return ScoreKind::kAttentionSum;
     case ScoreRecipe::Kind::kNoisySum: return ScoreKind::kNoisySum;
     case ScoreRecipe::Kind::kCounts: return ScoreKind::kCounts;
     case ScoreRecipe::Kind::kLastRow: return ScoreKind::kLastRow;
-    default: return ScoreKind::kAttentionSum;
   }
+  check(false, "every kind of score has kernels");
+  return ScoreKind::kAttentionSum;
 }
 
 ScoreReduction reduction_of(GroupReduction reduction) {
   switch (reduction) {
+    case GroupReduction::kSum: return ScoreReduction::kSum;
     case GroupReduction::kMean: return ScoreReduction::kMean;
     case GroupReduction::kMax: return ScoreReduction::kMax;
-    default: return ScoreReduction::kSum;
   }
+  check(false, "kernels know every reduction of a group");
+  return ScoreReduction::kSum;
 }
 
 ScoreNoise noise_of(NoiseMode noise) {
   switch (noise) {
+    case NoiseMode::kNone: return ScoreNoise::kNone;
     case NoiseMode::kPerToken: return ScoreNoise::kPerToken;
     case NoiseMode::kPerQuery: return ScoreNoise::kPerQuery;
-    default: return ScoreNoise::kNone;
   }
+  check(false, "kernels draw every noise");
+  return ScoreNoise::kNone;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/device_forward.hpp"
+#include "sim/core/error.hpp"
 
 namespace kvroof::cuda {
 namespace {
@@ -13,9 +14,11 @@ std::uint32_t most_tiles(std::uint32_t pairs, std::uint32_t experts) {
 RouteScores scores_of(RouterScores scores) {
   switch (scores) {
     case RouterScores::kSigmoid: return RouteScores::kSigmoid;
+    case RouterScores::kSoftmax: return RouteScores::kSoftmax;
     case RouterScores::kSparseMixer: return RouteScores::kSparseMixer;
-    default: return RouteScores::kSoftmax;
   }
+  check(false, "kernels know every router");
+  return RouteScores::kSoftmax;
 }
 
 // Of gate, up and down of one expert, with their biases.

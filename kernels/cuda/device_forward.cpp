@@ -14,9 +14,12 @@ ActivationMode activation_of(Activation f) {
     case Activation::kGelu: return ActivationMode::kGelu;
     case Activation::kGeluTanh: return ActivationMode::kGeluTanh;
     case Activation::kClampedSwiglu: return ActivationMode::kClampedSwiglu;
+    case Activation::kRelu: return ActivationMode::kRelu;
     case Activation::kRelu2: return ActivationMode::kRelu2;
-    default: return ActivationMode::kRelu;
+    case Activation::kSigmoid: return ActivationMode::kSigmoid;
   }
+  check(false, "kernels know every activation");
+  return ActivationMode::kNone;
 }
 
 // Of a token: id, place of its states, position, row in the position table, and whether it takes long frequencies.

@@ -11,8 +11,9 @@ Kernel kernel_of(Stored cache) {
     case Stored::kBF16: return &latent_attention<Stored::kBF16>;
     case Stored::kF16: return &latent_attention<Stored::kF16>;
     case Stored::kInt8: return &latent_attention<Stored::kInt8>;
-    default: return &latent_attention<Stored::kInt4>;
+    case Stored::kInt4: break;
   }
+  return &latent_attention<Stored::kInt4>;
 }
 
 }  // namespace

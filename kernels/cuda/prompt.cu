@@ -26,7 +26,7 @@ void run_prepare_as(Stream& stream, Stored cache, const PrepareArguments& a) {
     case Stored::kBF16: return launch(stream, &prepare_heads<kWeights, Stored::kBF16>, grid, kPrepareThreads, a);
     case Stored::kF16: return launch(stream, &prepare_heads<kWeights, Stored::kF16>, grid, kPrepareThreads, a);
     case Stored::kInt8: return launch(stream, &prepare_heads<kWeights, Stored::kInt8>, grid, kPrepareThreads, a);
-    default: return launch(stream, &prepare_heads<kWeights, Stored::kInt4>, grid, kPrepareThreads, a);
+    case Stored::kInt4: return launch(stream, &prepare_heads<kWeights, Stored::kInt4>, grid, kPrepareThreads, a);
   }
 }
 
@@ -58,7 +58,7 @@ void run_prompt_attention(Stream& stream, Stored cache, const PromptArguments& a
     case Stored::kBF16: return run_prompt<Stored::kBF16>(stream, a);
     case Stored::kF16: return run_prompt<Stored::kF16>(stream, a);
     case Stored::kInt8: return run_prompt<Stored::kInt8>(stream, a);
-    default: return run_prompt<Stored::kInt4>(stream, a);
+    case Stored::kInt4: return run_prompt<Stored::kInt4>(stream, a);
   }
 }
 

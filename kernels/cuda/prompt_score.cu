@@ -44,7 +44,7 @@ void run_prompt_noisy_sums(Stream& stream, Stored cache, const PromptScoreArgume
     case Stored::kBF16: return run_sums<Stored::kBF16>(stream, s);
     case Stored::kF16: return run_sums<Stored::kF16>(stream, s);
     case Stored::kInt8: return run_sums<Stored::kInt8>(stream, s);
-    default: return run_sums<Stored::kInt4>(stream, s);
+    case Stored::kInt4: return run_sums<Stored::kInt4>(stream, s);
   }
 }
 
@@ -53,7 +53,7 @@ void run_prompt_column_sums(Stream& stream, Stored cache, const PromptScoreArgum
     case Stored::kBF16: return run_columns<Stored::kBF16>(stream, s);
     case Stored::kF16: return run_columns<Stored::kF16>(stream, s);
     case Stored::kInt8: return run_columns<Stored::kInt8>(stream, s);
-    default: return run_columns<Stored::kInt4>(stream, s);
+    case Stored::kInt4: return run_columns<Stored::kInt4>(stream, s);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/kernels.hpp"
+#include "sim/core/error.hpp"
 
 namespace kvroof::cuda {
 
@@ -13,8 +14,11 @@ std::uint32_t DevicePolicy::state_columns(std::uint32_t group) const {
     case Kind::kPositions: return 0;
     case Kind::kNoisySum: return 1 + (recipe.noise == NoiseMode::kPerToken ? group : 0);
     case Kind::kCounts: return 1 + (recipe.history + 31) / 32;
-    default: return 1;
+    case Kind::kAttentionSum:
+    case Kind::kLastRow: return 1;
   }
+  check(false, "every kind of score has its columns");
+  return 0;
 }
 
 bool DevicePolicy::scores_prompt_at_once() const {
@@ -22,8 +26,11 @@ bool DevicePolicy::scores_prompt_at_once() const {
     case Kind::kPositions:
     case Kind::kLastRow: return false;
     case Kind::kCounts: return recipe.history <= kMostPromptHistory;
-    default: return true;
+    case Kind::kAttentionSum:
+    case Kind::kNoisySum: return true;
   }
+  check(false, "every kind of score has its way through a prompt");
+  return false;
 }
 
 std::optional<DevicePolicy> device_policy(const PolicySpec& spec, const ModelShape& shape) {
