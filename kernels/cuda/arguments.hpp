@@ -78,6 +78,8 @@ struct ColumnShares {
   float* sums = nullptr;        // [row blocks, parts, kPartFloats]
   unsigned* finished = nullptr;  // [row blocks]; 0 before and after
 };
+constexpr std::uint32_t kFewTokens = 4;  // whose products warps make by themselves, a few rows at a time
+constexpr std::uint32_t kSmallTile = 16;  // tokens of a block where there are no more
 constexpr std::uint32_t kPartRows = 128, kPartColumns = 128, kPartTokens = 64;  // of a block; a part is whole columns
 constexpr std::uint32_t kPartFloats = 2 * kPartRows * kPartTokens + kPartTokens;  // of W, of the gated, squares of x
 
@@ -104,7 +106,8 @@ struct LinearArguments {
   const float* token_factors = nullptr;  // [tokens] of the result, or null
   RoutedRows routed;                // with experts `tokens` are pairs, w and up the first expert's
   HeadMatrices heads;               // w is the first head's; without norm, experts and up
-  ColumnShares shares;              // parts > 1: of 17 … kPartTokens tokens, where no block makes norms (ColumnParts)
+  // parts > 1: of more than kSmallTile and at most kPartTokens tokens, where no block makes norms (ColumnParts).
+  ColumnShares shares;
   float* out = nullptr;             // [tokens, rows]
 };
 
@@ -124,7 +127,7 @@ struct ProductArguments {
 constexpr unsigned kMostExperts = 512;
 // So few pairs each read their expert by themselves; more are cut into tiles of one expert.
 constexpr unsigned kFewPairs = 8;
-constexpr unsigned tile_pairs(unsigned pairs) { return pairs <= 512 ? 16 : 64; }
+constexpr unsigned tile_pairs(unsigned pairs) { return pairs <= 512 ? kSmallTile : kPartTokens; }
 
 // RouterScores of sim/model/config_json.hpp.
 enum class RouteScores : std::uint8_t { kSoftmax, kSigmoid, kSparseMixer };

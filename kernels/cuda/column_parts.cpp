@@ -10,8 +10,6 @@ namespace {
 
 constexpr std::uint32_t kBlocksOfMultiprocessor = 2;
 constexpr std::uint32_t kTilesOfPart = 2;
-// Products of more vectors may norm sums instead of columns (norm_waits).
-constexpr std::uint32_t kMostFewTokens = 4;
 
 }  // namespace
 
@@ -38,7 +36,8 @@ void ColumnParts::cut(Stored weights, LinearArguments& a) const {
   a.shares = {};
   a.norms = nullptr;
   if (a.routed.chosen != nullptr || a.heads.count > 0) return;
-  const bool waits = a.tokens > kMostFewTokens && a.norm == NormMode::kRms && weights == Stored::kBF16;
+  // Products of more vectors norm sums instead of columns (norm_waits).
+  const bool waits = a.tokens > kFewTokens && a.norm == NormMode::kRms && weights == Stored::kBF16;
   if (a.norm != NormMode::kNone && !waits && a.tokens > 1 && a.tokens <= kPartTokens) a.norms = norms_.at<float>();
   if (sums_.bytes() == 0 || !serves(a.tokens)) return;
   const std::uint32_t parts = column_parts(a.w.rows, a.w.cols, multiprocessors_);

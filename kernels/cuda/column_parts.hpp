@@ -17,7 +17,7 @@ class ColumnParts {
   ColumnParts(Stream& stream, unsigned multiprocessors);
 
   // Products with this many vectors: fewer have warps that share columns, more are one tile of several.
-  [[nodiscard]] static bool serves(std::uint32_t tokens) { return tokens > 16 && tokens <= kPartTokens; }
+  [[nodiscard]] static bool serves(std::uint32_t tokens) { return tokens > kSmallTile && tokens <= kPartTokens; }
   // Makes room, once; before it no product is cut. Throws OutOfDeviceMemory.
   void reserve();
   // Sets where norms of a product's vectors are made, unless it is one, or they can wait until its columns are added up

@@ -29,10 +29,10 @@ void run_routed(Stream& stream, const LinearArguments& a) {
     return launch(stream, &linear_of_pairs<kType>, {parts(a.w.rows, rows_of_round(a)), a.tokens}, kLinearThreads, a);
   }
   const Grid grid = {a.routed.most_tiles, parts(a.w.rows, kBlockRows)};
-  if (tile_pairs(a.tokens) == 16) {
-    launch(stream, &linear_many<kType, 16, 1>, grid, kLinearThreads, a);
+  if (tile_pairs(a.tokens) == kSmallTile) {
+    launch(stream, &linear_many<kType, kSmallTile, 1>, grid, kLinearThreads, a);
   } else {
-    launch(stream, &linear_many<kType, 64, 1>, grid, kLinearThreads, a);
+    launch(stream, &linear_many<kType, kPartTokens, 1>, grid, kLinearThreads, a);
   }
 }
 
@@ -41,16 +41,16 @@ void run(Stream& stream, const LinearArguments& a) {
   if (a.routed.chosen != nullptr) return run_routed<kType>(stream, a);
   const auto blocks = [&](unsigned rows) { return parts(a.w.rows, rows); };
   const unsigned heads = a.heads.count > 0 ? a.heads.count : 1;
-  if (a.heads.count > 0 && a.tokens <= 4) {
+  if (a.heads.count > 0 && a.tokens <= kFewTokens) {
     launch(stream, &linear_of_heads<kType>, {blocks(rows_of_round(a)), a.tokens * heads}, kLinearThreads, a);
   } else if (a.tokens == 1) {
     launch_few<&linear<kType, 1>>(stream, a, a);
-  } else if (a.tokens <= 4) {
-    launch_few<&linear<kType, 4>>(stream, a, a);
-  } else if (a.tokens <= 16 && a.w.rows * heads < kManyRows) {
-    launch(stream, &linear_many<kType, 16, kSplit>, {blocks(kRowsOfBlock<kSplit>) * heads}, kLinearThreads, a);
-  } else if (a.tokens <= 16) {
-    launch(stream, &linear_many<kType, 16, 1>, {blocks(kBlockRows) * heads}, kLinearThreads, a);
+  } else if (a.tokens <= kFewTokens) {
+    launch_few<&linear<kType, kFewTokens>>(stream, a, a);
+  } else if (a.tokens <= kSmallTile && a.w.rows * heads < kManyRows) {
+    launch(stream, &linear_many<kType, kSmallTile, kSplit>, {blocks(kRowsOfBlock<kSplit>) * heads}, kLinearThreads, a);
+  } else if (a.tokens <= kSmallTile) {
+    launch(stream, &linear_many<kType, kSmallTile, 1>, {blocks(kBlockRows) * heads}, kLinearThreads, a);
   } else {
     const unsigned tiles = parts(a.tokens, kPartTokens);
     launch(stream, &linear_many<kType, kPartTokens, 1>, {blocks(kBlockRows) * heads, tiles * a.shares.parts},
@@ -63,12 +63,12 @@ void run_append(Stream& stream, const AppendArguments& a) {
   const auto blocks = [&](unsigned rows) { return parts(a.linear.w.rows, rows); };
   if (a.linear.tokens == 1) {
     launch_few<&linear_append<kType, 1>>(stream, a.linear, a);
-  } else if (a.linear.tokens <= 4) {
-    launch_few<&linear_append<kType, 4>>(stream, a.linear, a);
-  } else if (a.linear.tokens <= 16 && a.linear.w.rows < kManyRows) {
-    launch(stream, &linear_many_append<kType, 16, kSplit>, {blocks(kRowsOfBlock<kSplit>)}, kLinearThreads, a);
-  } else if (a.linear.tokens <= 16) {
-    launch(stream, &linear_many_append<kType, 16, 1>, {blocks(kBlockRows)}, kLinearThreads, a);
+  } else if (a.linear.tokens <= kFewTokens) {
+    launch_few<&linear_append<kType, kFewTokens>>(stream, a.linear, a);
+  } else if (a.linear.tokens <= kSmallTile && a.linear.w.rows < kManyRows) {
+    launch(stream, &linear_many_append<kType, kSmallTile, kSplit>, {blocks(kRowsOfBlock<kSplit>)}, kLinearThreads, a);
+  } else if (a.linear.tokens <= kSmallTile) {
+    launch(stream, &linear_many_append<kType, kSmallTile, 1>, {blocks(kBlockRows)}, kLinearThreads, a);
   } else {
     const unsigned shares = kType == Stored::kBF16 ? a.linear.shares.parts : 1;  // linear_many_append
     launch(stream, &linear_many_append<kType, kMostAppended, 1>, {blocks(kBlockRows), shares}, kLinearThreads, a);

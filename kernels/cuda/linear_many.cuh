@@ -39,9 +39,11 @@ KV_DEVICE const float* vector_of(const LinearArguments& a, unsigned i) {
 }
 
 // An RMS norm's factor of a token is the product's as well: it waits until the squares of all columns are known, which
-// are met on the way. Not in f16, whose range needs normed vectors.
+// are met on the way. Not in f16, whose range needs normed vectors, nor where a launch has made the norms before.
 template <Stored kType>
-KV_DEVICE bool norm_waits(const LinearArguments& a) { return kType == Stored::kBF16 && a.norm == NormMode::kRms; }
+KV_DEVICE bool norm_waits(const LinearArguments& a) {
+  return kType == Stored::kBF16 && a.norm == NormMode::kRms && a.norms == nullptr;
+}
 
 template <unsigned kTile>
 constexpr unsigned kTokensOfThread = kTile * kTilePacks / kLinearThreads;
