@@ -54,7 +54,7 @@ std::string kv_problem(const PolicySpec& point, std::optional<KvType> type) {
   if (!taken) return {};
   const PolicyTraits traits = policy_info(point.name).traits(point);
   const bool ages_all = taken->by_age() && traits.keeps_all();
-  const bool follows = !traits.merges && !traits.slot_positions && traits.page == 0;
+  const bool follows = !traits.merges && !traits.slot_positions() && traits.page == 0;
   if (!ages_all && (follows || !taken->quantised())) return {};
   const char* what = ages_all          ? "chooses anew among all tokens"
                      : traits.merges   ? "merges rows"

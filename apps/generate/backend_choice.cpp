@@ -105,7 +105,7 @@ void settle_backend(BackendChoice& choice, const ModelConfig& config, std::span<
 void make_host_elements(BackendKind kind, const Arguments& arguments, Model& model,
                         std::span<const PolicySpec> policies) {
   const auto projects = [](const PolicySpec& policy) {
-    return policy_info(policy.name).traits(policy).needs_output_projection;
+    return policy_info(policy.name).traits(policy).needs.has(HostNeed::kOutputProjection);
   };
   if (kind == BackendKind::kCuda) {
     if (std::ranges::any_of(policies, projects)) make_output_projections(model);

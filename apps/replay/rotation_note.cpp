@@ -16,7 +16,7 @@ std::string rotation_note(const TraceManifest& manifest, std::span<const PolicyS
   std::vector<std::string> points;
   for (const PolicySpec& spec : policies) {
     const PolicyTraits traits = policy_info(spec.name).traits(spec);
-    if (traits.undoes_rotation || traits.slot_positions) points.push_back(spec.text());
+    if (traits.undoes_rotation || traits.slot_positions()) points.push_back(spec.text());
   }
   if (points.empty()) return {};
   return fmt::format(

@@ -5,7 +5,6 @@
 
 #include "kernels/cpu/cache_rows.hpp"
 #include "kernels/engine/kv_bookkeeping.hpp"
-#include "kernels/engine/token_kinds.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/kv_quantizer.hpp"
 
@@ -53,15 +52,11 @@ CpuBackend::Sequence& CpuBackend::add_sequence(std::uint32_t id, std::uint32_t p
   sequence.states.resize(shape.state.layers);
   sequence.layers.reserve(shape.layers);
   for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
-    PolicyContext context = policy_context(model_, LayerId(layer), id, prompt, requested_new_tokens, options_.seed);
-    if (!model_.token_kinds.empty()) context.token_kinds = &sequence.token_kinds;
+    const PolicyContext context = policy_context(model_, LayerId(layer), id, prompt, requested_new_tokens,
+                                                 options_.seed, sequence.token_kinds);
     sequence.layers.push_back({LayerPolicy(options_.policy, context, shape.heads, shape.kv_heads), {}});
   }
   return sequence;
-}
-
-void CpuBackend::note_kinds(Sequence& sequence, std::span<const std::int64_t> ids) const {
-  if (!model_.token_kinds.empty()) append_kinds(model_.token_kinds, ids, sequence.token_kinds);
 }
 
 KvLayout CpuBackend::layout(const LayerPolicy& policy) const {
@@ -329,7 +324,7 @@ void CpuBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> i
   check(!ids.empty(), "a prompt has at least one token");
   peaks_.begin_prompt(kv_usage());
   active_ = {&add_sequence(sequence, static_cast<std::uint32_t>(ids.size()), requested_new_tokens)};
-  note_kinds(*active_[0], ids);
+  note_kinds(model_, ids, 0, active_[0]->token_kinds);
   prefilling_ = true;
   const std::vector<TokenPos> positions = positions_from(0, ids.size());
   const std::vector<std::uint32_t> prompts(ids.size(), static_cast<std::uint32_t>(ids.size()));
@@ -352,7 +347,7 @@ void CpuBackend::decode(std::span<const DecodeEntry> batch, std::span<float> log
   for (const DecodeEntry& entry : batch) {
     active_.push_back(&sequences_.at(entry.sequence));
     ids.push_back(entry.token);
-    note_kinds(*active_.back(), {&entry.token, 1});
+    note_kinds(model_, {&entry.token, 1}, active_.back()->tokens, active_.back()->token_kinds);
     positions.emplace_back(active_.back()->tokens);
     prompts.push_back(active_.back()->prompt);
   }

@@ -62,11 +62,7 @@ std::optional<std::string> cuda_model_problem(const ModelConfig& config, DType w
 }
 
 std::optional<std::string> cuda_policy_problem(const PolicySpec& policy) {
-  const PolicyTraits traits = policy_info(policy.name).traits(policy);
-  if (traits.selects) return fmt::format("policy {}, which reads a part of what it keeps", policy.name);
-  if (traits.slot_positions) return fmt::format("policy {} with positions=slot", policy.name);
-  if (traits.merges) return fmt::format("policy {}, which merges tokens", policy.name);
-  return std::nullopt;
+  return unserved(policy, {HostNeed::kTokenKinds, HostNeed::kOutputProjection});
 }
 
 std::unique_ptr<Backend> make_cuda_backend(const Model& model, const PolicySpec& policy, std::uint64_t seed,

@@ -87,8 +87,8 @@ CudaBackend::Sequence& CudaBackend::add_sequence(std::uint32_t id, std::uint32_t
   sequence.most_tokens = most_tokens(shape(), prompt, requested_new_tokens);
   sequence.layers.reserve(shape().layers);
   for (std::uint32_t layer = 0; layer < shape().layers; ++layer) {
-    const PolicyContext context =
-        policy_context(model_, LayerId(layer), id, prompt, requested_new_tokens, options_.seed);
+    const PolicyContext context = policy_context(model_, LayerId(layer), id, prompt, requested_new_tokens,
+                                                 options_.seed, sequence.token_kinds);
     sequence.layers.push_back({LayerPolicy(options_.policy, context, shape().heads, shape().kv_heads), {}, {}});
   }
   return sequence;
@@ -321,6 +321,7 @@ void CudaBackend::step(std::span<const DecodeEntry> batch, const PassResult& res
   for (const DecodeEntry& entry : batch) {
     active_.push_back(&sequences_.at(entry.sequence));
     ids.push_back(entry.token);
+    note_kinds(model_, {&entry.token, 1}, active_.back()->tokens, active_.back()->token_kinds);
     positions.push_back(active_.back()->tokens);
     prompts.push_back(active_.back()->prompt);
     states.push_back(active_.back()->states.at<float>());

@@ -70,6 +70,7 @@ class CudaBackend final : public Backend {
   struct Sequence {
     std::uint32_t id = 0, prompt = 0, requested_new_tokens = 0, most_tokens = 0;
     std::uint32_t tokens = 0;  // stored before the call in progress
+    std::vector<TokenKind> token_kinds;  // by position; empty where the model has none
     std::vector<LayerState> layers;
     DeviceBuffer states;  // of layers that hold one (StatePlaces)
   };

@@ -71,8 +71,8 @@ void CudaBackend::attend_prompt(const AttentionInput& input) {
   const DeviceRows rows(stream_, format_, prompt_buffer_, n, input.queries, shape().heads, traits.tensors.queries);
   finish_row(sequence, input.layer, TokenPos(n - 1), rows, &prompt_buffer_);
   if (!device_policy_) return;
-  const PolicyContext context =
-      policy_context(model_, input.layer, sequence.id, n, sequence.requested_new_tokens, options_.seed);
+  const PolicyContext context = policy_context(model_, input.layer, sequence.id, n, sequence.requested_new_tokens,
+                                               options_.seed, sequence.token_kinds);
   const auto held = static_cast<std::uint32_t>(state.policy.positions(HeadId(0)).size());
   state.schedule = SlotSchedule(*device_policy_, context, held);
 }
@@ -307,6 +307,7 @@ void CudaBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> 
   const auto n = static_cast<std::uint32_t>(ids.size());
   peaks_.begin_prompt(kv_usage());
   active_ = {&add_sequence(sequence, n, requested_new_tokens)};
+  note_kinds(model_, ids, 0, active_[0]->token_kinds);
   plan_.forget();  // buffers that it knows may grow
   launches_.set_sequence(static_cast<std::int32_t>(sequence));
   try {

@@ -4,11 +4,16 @@
 #include <unordered_set>
 #include <utility>
 
+#include "kernels/engine/token_kinds.hpp"
 #include "sim/attention/attention.hpp"
 #include "sim/core/error.hpp"
 
 namespace kvroof {
 namespace {
+
+// The reference back end serves all of it; the others refuse by name what they do not.
+constexpr HostNeeds kServedByEngine = {HostNeed::kSelecting, HostNeed::kSlotPositions, HostNeed::kMerging,
+                                       HostNeed::kTokenKinds, HostNeed::kOutputProjection};
 
 LayerRotation rotation_of(const ModelConfig& config, std::uint32_t layer, std::uint32_t prompt) {
   if (config.options.rotary.empty()) return {};
@@ -20,17 +25,20 @@ LayerRotation rotation_of(const ModelConfig& config, std::uint32_t layer, std::u
 }  // namespace
 
 void check_runnable(const PolicySpec& policy) {
-  const PolicyTraits traits = policy_info(policy.name).traits(policy);
-  if (traits.bound) {
+  const HostNeeds asked = policy_info(policy.name).traits(policy).host_needs();
+  if (asked.has(HostNeed::kAllRows) || asked.has(HostNeed::kFuture)) {
     throw usage_error(
         fmt::format("policy {} looks ahead and is a bound: `kvroof replay` knows it, run and record cannot follow it",
                     policy.name));
   }
-  if (traits.scope == Scope::kModel) {
+  if (asked.has(HostNeed::kWholeModel)) {
     throw usage_error(fmt::format(
         "policy {} decides for all layers at once, after the last: `kvroof replay` knows it, run and record evict "
         "layer by layer",
         policy.text()));
+  }
+  if (const auto what = unserved(policy, kServedByEngine)) {
+    throw usage_error(fmt::format("run and record do not know {}", *what));
   }
 }
 
@@ -40,7 +48,8 @@ std::uint32_t most_tokens(const ModelShape& shape, std::uint32_t prompt, std::ui
 }
 
 PolicyContext policy_context(const Model& model, LayerId layer, std::uint32_t sequence, std::uint32_t prompt,
-                             std::uint32_t requested_new_tokens, std::uint64_t seed) {
+                             std::uint32_t requested_new_tokens, std::uint64_t seed,
+                             const std::vector<TokenKind>& kinds) {
   const ModelShape& shape = model.config.shape;
   PolicyContext context;
   context.sequence = sequence;
@@ -54,7 +63,15 @@ PolicyContext policy_context(const Model& model, LayerId layer, std::uint32_t se
   context.scale = model.config.options.layers[layer.value].scale;
   context.rotation = rotation_of(model.config, layer.value, prompt);
   if (!shape.latent()) context.output_projection = model.layer(layer).o.matrix.view();
+  if (!model.token_kinds.empty()) context.token_kinds = &kinds;
   return context;
+}
+
+void note_kinds(const Model& model, std::span<const std::int64_t> ids, std::uint32_t first,
+                std::vector<TokenKind>& kinds) {
+  if (model.token_kinds.empty()) return;
+  kinds.resize(first);
+  append_kinds(model.token_kinds, ids, kinds);
 }
 
 bool keeps_prompt(const Budget& budget, const LayerPolicy& policy, std::uint32_t prompt) {

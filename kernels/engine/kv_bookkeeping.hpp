@@ -13,14 +13,21 @@
 
 namespace kvroof {
 
-// Throws Error (usage) for policies that only a replay can follow.
+// Throws Error (usage) for policies that only a replay can follow, or that ask what no back end serves.
 void check_runnable(const PolicySpec& policy);
 
 // Tokens that a sequence can ever have: its prompt and what was asked for, within the model's context.
 std::uint32_t most_tokens(const ModelShape& shape, std::uint32_t prompt, std::uint32_t requested_new_tokens);
 
+// `kinds` are the sequence's (note_kinds()), and outlive the policy.
 PolicyContext policy_context(const Model& model, LayerId layer, std::uint32_t sequence, std::uint32_t prompt,
-                             std::uint32_t requested_new_tokens, std::uint64_t seed);
+                             std::uint32_t requested_new_tokens, std::uint64_t seed,
+                             const std::vector<TokenKind>& kinds);
+
+// Adds the kinds of the tokens that begin at position `first`, before a policy meets them; what a call that failed
+// noted there goes. Nothing where the model has none.
+void note_kinds(const Model& model, std::span<const std::int64_t> ids, std::uint32_t first,
+                std::vector<TokenKind>& kinds);
 
 // Whether policy and window keep every token of such a prompt, so that its rows may go straight into the cache.
 bool keeps_prompt(const Budget& budget, const LayerPolicy& policy, std::uint32_t prompt);

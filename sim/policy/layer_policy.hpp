@@ -60,7 +60,7 @@ class LayerPolicy {
   [[nodiscard]] const LayerRotation& rotation() const { return context_.rotation; }
   // Whether the logits of the query at `position` are to be relocated (relocate_logits()).
   [[nodiscard]] bool relocates(TokenPos position) const {
-    return traits_.slot_positions && position.value >= context_.prompt;
+    return traits_.slot_positions() && position.value >= context_.prompt;
   }
   [[nodiscard]] std::uint64_t rows_held() const;  // in all heads
   // Slots that a head may hold after the last finish_row that might evict; before the first, by the budget alone.

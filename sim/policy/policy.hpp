@@ -28,6 +28,7 @@
 
 #include "sim/core/ids.hpp"
 #include "sim/policy/head_tensors.hpp"
+#include "sim/policy/host_needs.hpp"
 #include "sim/policy/score_recipe.hpp"
 #include "sim/policy/spec.hpp"
 
@@ -157,8 +158,7 @@ struct PolicyTraits {
   std::optional<NoisyScore> noisy_rows = {};  // all that it looks at of a row, be it shown these or the logits
   TensorNeed tensors = {};
   bool scores_layer_first = false;          // implements score_head()
-  bool needs_output_projection = false;     // PolicyContext::output_projection
-  bool needs_token_kinds = false;           // PolicyContext::token_kinds
+  HostNeeds needs = {};  // of who runs it, beside those that other traits tell of: host_needs() has all
   StorageUnit unit = StorageUnit::kKvHead;  // kQueryHead (group=none) stores k and v once for each query head
   Scope scope = Scope::kHead;
   // What a head keeps depends on which one it is, not on its attention alone: of a model it was not told of, nothing is
@@ -186,9 +186,6 @@ struct PolicyTraits {
   std::uint32_t page = 0;
   std::uint32_t dense_layers = 0;  // with pages: the first layers, where everything is read and no bound is kept
   bool bound = false;           // not causal: replay only
-  bool needs_future = false;    // PolicyContext::future
-  // While decoding, attention takes query and keys to stand where they lie among the tokens held (relocate_logits()).
-  bool slot_positions = false;
   bool undoes_rotation = false;  // reads PolicyContext::rotation, to take queries as they were before it
   // Bytes of policy state for one slot of a storage head; read and written for each slot of an observed row.
   std::uint64_t state_bytes = 0;
@@ -206,6 +203,9 @@ struct PolicyTraits {
   // state_written.
   std::uint64_t query_head_sums = 0;
 
+  [[nodiscard]] HostNeeds host_needs() const;
+  // While decoding, attention takes query and keys to stand where they lie among the tokens held (relocate_logits()).
+  [[nodiscard]] bool slot_positions() const { return needs.has(HostNeed::kSlotPositions); }
   [[nodiscard]] bool one_set_per_layer() const { return scope != Scope::kHead; }
   // A bound that chooses anew at each row: what it does not read, it still holds.
   [[nodiscard]] bool keeps_all() const { return bound && selects; }

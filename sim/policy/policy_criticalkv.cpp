@@ -178,7 +178,8 @@ PolicyTraits traits(const PolicySpec& spec) {
   }
   inner.values = true;
   t.tensors = inner;
-  t.scores_layer_first = t.needs_output_projection = true;
+  t.scores_layer_first = true;
+  t.needs = {HostNeed::kOutputProjection};
   if (is_adaptive(spec)) t.capacities = Capacities::kByHead;
   return t;
 }
@@ -216,7 +217,7 @@ constinit const PolicyInfo kCriticalKvPolicy = {
       if (context.output_projection.data == nullptr) {
         throw usage_error(
             "policy criticalkv weighs v by the layer's output projection, which is not at hand here; expected a model "
-            "whose heads have v rows of their own, in the CPU engine or the folder that a replayed trace names");
+            "whose heads have v rows of their own, in the engine or the folder that a replayed trace names");
       }
       return std::make_unique<CriticalKv>(spec, context);
     },

@@ -167,7 +167,7 @@ PolicyTraits traits(const PolicySpec& spec) {
   t.rows = RowNeed::kAll;
   t.needs_weights = true;
   t.reads_logits = false;
-  t.needs_token_kinds = options.kinds;
+  t.needs.add(HostNeed::kTokenKinds, options.kinds);
   t.unit = mean_or_none_unit(spec);
   t.capacities = Capacities::kByHead;
   t.state_bytes = t.state_read = t.state_written = 2 * sizeof(float);
@@ -201,7 +201,7 @@ constinit const PolicyInfo kFastGenPolicy = {
       if (Options(spec).kinds && context.token_kinds == nullptr) {
         throw usage_error(
             "policy fastgen tells special tokens and punctuation by the model's tokenizer, which is not at hand here; "
-            "expected a model folder with tokenizer.json, in the CPU engine or named by the replayed trace, or "
+            "expected a model folder with tokenizer.json, in the engine or named by the replayed trace, or "
             "kinds=none, which lets them count as others");
       }
       return std::make_unique<FastGen>(spec, context);

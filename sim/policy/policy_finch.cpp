@@ -14,7 +14,7 @@ WindowRule finch_rule(const PolicySpec& spec) {
 PolicyTraits traits(const PolicySpec& spec) {
   PolicyTraits t = window_traits(spec, finch_rule(spec));
   t.flops_per_slot = 2;
-  t.slot_positions = reads_slot_positions(spec);
+  t.needs.add(HostNeed::kSlotPositions, reads_slot_positions(spec));
   return t;
 }
 

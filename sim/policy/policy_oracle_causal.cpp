@@ -60,7 +60,7 @@ constinit const PolicyInfo kOracleCausalPolicy = {
         [](const PolicySpec&) {
           PolicyTraits t;
           t.unit = StorageUnit::kQueryHead;
-          t.needs_future = true;
+          t.needs = {HostNeed::kFuture};
           t.bound = true;
           return t;
         },

@@ -88,7 +88,7 @@ PolicyTraits traits(const PolicySpec& spec) {
   read_layers(spec, t);
   t.streams_prompt = feed.streams;
   if (!feed.chunks.empty()) t.capacities = Capacities::kByLayer;
-  t.slot_positions = reads_slot_positions(spec);
+  t.needs.add(HostNeed::kSlotPositions, reads_slot_positions(spec));
   return t;
 }
 

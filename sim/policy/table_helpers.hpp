@@ -26,7 +26,7 @@ inline Candidates outside_recent(const EvictRequest& request, const TokensOrShar
 
 // when=every_step|prefill|r: sets schedule and interval.
 void read_schedule(const PolicySpec& spec, PolicyTraits& traits);
-// PolicyTraits::slot_positions.
+// positions=slot: HostNeed::kSlotPositions.
 bool reads_slot_positions(const PolicySpec& spec);
 // group=sum|mean|max|none; `none` stores k and v once for each query head.
 StorageUnit group_unit(const PolicySpec& spec);

@@ -6,6 +6,15 @@
 
 namespace kvroof {
 
+void require_served(std::span<const PolicySpec> points) {
+  constexpr HostNeeds kServed = {HostNeed::kSelecting, HostNeed::kSlotPositions, HostNeed::kMerging,
+                                 HostNeed::kWholeModel, HostNeed::kAllRows, HostNeed::kFuture,
+                                 HostNeed::kTokenKinds, HostNeed::kOutputProjection};
+  for (const PolicySpec& point : points) {
+    if (const auto what = unserved(point, kServed)) throw usage_error(fmt::format("a replay does not know {}", *what));
+  }
+}
+
 RowsView output_projection_of(const ReplayOptions& options, const TraceLayer& shape, LayerId layer) {
   if (!options.output_projection) {
     throw usage_error("a policy that weighs v by the model's output projection is replayed by `kvroof replay` alone");

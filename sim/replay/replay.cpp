@@ -109,6 +109,7 @@ Replayer::Replayer(const TraceReader& trace, TraceManifest manifest, LayerSource
       noisy_(pool),
       caches_(pool) {
   check(!manifest_.layers.empty(), "a trace has layers");
+  require_served(points);
   const TraceLayer& first = manifest_.layers.front();
   for (std::size_t i = 1; i < manifest_.layers.size(); ++i) {
     const TraceLayer& layer = manifest_.layers[i];
@@ -140,9 +141,9 @@ void Replayer::start_results() {
   }
   for (const PolicySpec& spec : points_) {
     PointResult result{spec, policy_info(spec.name).traits(spec), {}, {}, {}};
-    projects_ = projects_ || result.traits.needs_output_projection;
-    foresees_ = foresees_ || result.traits.needs_future;
-    asks_kinds_ = asks_kinds_ || result.traits.needs_token_kinds;
+    projects_ = projects_ || result.traits.needs.has(HostNeed::kOutputProjection);
+    foresees_ = foresees_ || result.traits.needs.has(HostNeed::kFuture);
+    asks_kinds_ = asks_kinds_ || result.traits.needs.has(HostNeed::kTokenKinds);
     for (const TraceSequence& sequence : manifest_.sequences) {
       result.residency.emplace_back(empty_residency(spec, result.traits, manifest_, sequence));
     }

@@ -38,7 +38,10 @@ TEST_CASE("policies whose rows or positions the device cannot make are named, an
   }
   CHECK(problem("d2o:budget=0.5") == "policy d2o, which merges tokens");
   CHECK(problem("streaming:budget=0.5:positions=slot") == "policy streaming with positions=slot");
+  CHECK(problem("oracle-causal:budget=0.5").ends_with(", which looks ahead"));
+  CHECK(problem("keyformer:budget=0.5:score=shared") == "policy keyformer, which decides for all layers at once");
   CHECK(problem("streaming:budget=0.5") == "");
+  CHECK(problem("fastgen") == "");
   CHECK(problem("h2o:budget=0.5:layers=pyramid") == "");
   CHECK(problem("keyformer:budget=0.5:draw=gaussian") == "");
 }

@@ -199,7 +199,9 @@ class Driver {
   Driver(const PolicyInfo& info, const PolicySpec& spec, const Shape& shape, LogitFunction logit)
       : shape_(shape),
         logit_(std::move(logit)),
-        future_(info.traits(spec).needs_future ? std::make_unique<FutureAttention>(future_of(shape, logit_)) : nullptr),
+        future_(info.traits(spec).needs.has(HostNeed::kFuture)
+                    ? std::make_unique<FutureAttention>(future_of(shape, logit_))
+                    : nullptr),
         policy_(info, with_scores_drawn(spec, shape), context(), shape.query_heads, shape.kv_heads),
         rows_(DriverRows::random(shape)) {
     rows_.serve(policy_.storage_heads());
