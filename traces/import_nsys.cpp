@@ -22,7 +22,6 @@ constexpr std::string_view kGraphTable = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
 constexpr std::array kTaken = {kKernelTable, kGraphTable, kCopyTable, kFillTable,
                                kCallTable,   kRangeTable, kMemoryTable, kPoolTable};
 constexpr std::int64_t kMostNs = std::int64_t{1} << 62, kYearNs = 365 * 86'400 * std::int64_t{1'000'000'000};
-constexpr int kMark = 34, kPushPop = 59, kStartEnd = 60;
 
 using Columns = std::vector<std::string_view>;
 
@@ -78,10 +77,8 @@ class NsysReader {
     if (rows.value().problem()) problem_ = failure("{}: {}", table, rows.value().problem()->message);
   }
 
-  static std::uint64_t u64(const SqliteRows& rows, int c) { return static_cast<std::uint64_t>(rows.integer(c)); }
-  static std::uint32_t u32(const SqliteRows& rows, int c) { return static_cast<std::uint32_t>(rows.integer(c)); }
-  static std::uint32_t process(const SqliteRows& rows, int c) { return process_of(u64(rows, c)); }
-  static std::uint32_t thread(const SqliteRows& rows, int c) { return thread_of(u64(rows, c)); }
+  static std::uint32_t process(const SqliteRows& rows, int c) { return process_of(rows.u64(c)); }
+  static std::uint32_t thread(const SqliteRows& rows, int c) { return thread_of(rows.u64(c)); }
   // The export counts kinds of memory from 0, CUPTI from 1; 0 is then unknown.
   static std::uint32_t memory_kind(const SqliteRows& rows, int c) {
     const std::int64_t kind = rows.integer(c);
@@ -124,7 +121,7 @@ class NsysReader {
     return columns;
   }
   static DeviceWork work(const SqliteRows& rows) {
-    return {u64(rows, 0), u64(rows, 1), u32(rows, 2), u32(rows, 3), u32(rows, 4), u32(rows, 5), u64(rows, 7),
+    return {rows.u64(0), rows.u64(1), rows.u32(2), rows.u32(3), rows.u32(4), rows.u32(5), rows.u64(7),
             process(rows, 6)};
   }
   // The text itself, or its id.
@@ -151,7 +148,7 @@ class NsysReader {
   void read_devices() {
     std::multimap<std::uint32_t, DeviceNumber> numbers;  // by GPU
     select(kDeviceNumberTable, {"gpuId", "cudaId", "pid", "uuid"}, [&](const SqliteRows& rows) {
-      numbers.emplace(u32(rows, 0), DeviceNumber{u32(rows, 1), u32(rows, 2), std::string(rows.text(3))});
+      numbers.emplace(rows.u32(0), DeviceNumber{rows.u32(1), rows.u32(2), std::string(rows.text(3))});
     });
     const bool early = !db_.has_table(kDeviceTable);
     const Columns columns = {"id", "name", "chipName", "totalMemory", "l2CacheSize", "smCount", "computeMajor",
@@ -162,8 +159,8 @@ class NsysReader {
            [&](const SqliteRows& rows) {
              // Only one view of a row's text is asked for at a time.
              const std::string name(rows.text(1)), chip(rows.text(2)), uuid(rows.text(8));
-             DeviceRecord device{u32(rows, 0), name,         chip,         u64(rows, 3), u64(rows, 4),
-                                 u32(rows, 5), u32(rows, 6), u32(rows, 7), 0,            uuid};
+             DeviceRecord device{rows.u32(0), name,         chip,         rows.u64(3), rows.u64(4),
+                                 rows.u32(5), rows.u32(6), rows.u32(7), 0,            uuid};
              const auto [first, last] = numbers.equal_range(device.device);
              if (first == last) to_.add(device);
              for (auto number = first; number != last; ++number) {
@@ -176,7 +173,7 @@ class NsysReader {
   }
   void read_processes() {
     select(kProcessTable, {"globalPid", "name", "pid"}, [&](const SqliteRows& rows) {
-      to_.add(ProcessRecord{process(rows, 0), rows.text(1), u32(rows, 2)});
+      to_.add(ProcessRecord{process(rows, 0), rows.text(1), rows.u32(2)});
     });
   }
   void read_kernels() {
@@ -195,15 +192,15 @@ class NsysReader {
                ++counts_.left_out.nameless;
                return;
              }
-             k.registers = u32(rows, 11);
-             k.grid = {u32(rows, 12), u32(rows, 13), u32(rows, 14)};
-             k.block = {u32(rows, 15), u32(rows, 16), u32(rows, 17)};
-             k.static_shared = u32(rows, 18);
-             k.dynamic_shared = u32(rows, 19);
-             k.local_per_thread = u32(rows, 20);
-             k.local_total = u64(rows, 21);
-             k.grid_id = u64(rows, 22);
-             k.shared_executed = u32(rows, 23);
+             k.registers = rows.u32(11);
+             k.grid = {rows.u32(12), rows.u32(13), rows.u32(14)};
+             k.block = {rows.u32(15), rows.u32(16), rows.u32(17)};
+             k.static_shared = rows.u32(18);
+             k.dynamic_shared = rows.u32(19);
+             k.local_per_thread = rows.u32(20);
+             k.local_total = rows.u64(21);
+             k.grid_id = rows.u64(22);
+             k.shared_executed = rows.u32(23);
              take(k, counts_.kernels);
            });
   }
@@ -222,21 +219,21 @@ class NsysReader {
   void read_copies() {
     select(kCopyTable, work_and({"bytes", "copyKind", "srcKind", "dstKind"}), [&](const SqliteRows& rows) {
       if (!has_times(rows)) return;
-      take(CopyRecord{work(rows), u64(rows, 8), u32(rows, 9), memory_kind(rows, 10), memory_kind(rows, 11)},
+      take(CopyRecord{work(rows), rows.u64(8), rows.u32(9), memory_kind(rows, 10), memory_kind(rows, 11)},
            counts_.copies);
     });
   }
   void read_fills() {
     select(kFillTable, work_and({"bytes", "value", "memKind"}), [&](const SqliteRows& rows) {
       if (!has_times(rows)) return;
-      take(FillRecord{work(rows), u64(rows, 8), u32(rows, 9), memory_kind(rows, 10)}, counts_.fills);
+      take(FillRecord{work(rows), rows.u64(8), rows.u32(9), memory_kind(rows, 10)}, counts_.fills);
     });
   }
   void read_calls() {
     select(kCallTable, {"start", "end", "globalTid", "correlationId", "returnValue", "eventClass", "nameId"},
            [&](const SqliteRows& rows) {
              if (!has_times(rows)) return;
-             take(CallRecord{u64(rows, 0), u64(rows, 1), process(rows, 2), thread(rows, 2), u32(rows, 3), u32(rows, 4),
+             take(CallRecord{rows.u64(0), rows.u64(1), process(rows, 2), thread(rows, 2), rows.u32(3), rows.u32(4),
                              rows.integer(5) == 1, string(rows, 6)},
                   counts_.calls);
            });
@@ -257,7 +254,7 @@ class NsysReader {
       // One that reaches into the recording is cut at its start.
       const bool reaches = is_timed(rows) && rows.integer(0) < 0 && end > 0;
       if (!reaches && !has_times(rows, rows.null(1))) return;
-      const std::uint64_t start = reaches ? 0 : u64(rows, 0);
+      const std::uint64_t start = reaches ? 0 : rows.u64(0);
       take(RangeRecord{start, static_cast<std::uint64_t>(end), process(rows, 2), thread(rows, 2), text,
                        type == kStartEnd},
            counts_.ranges);
@@ -283,13 +280,13 @@ class NsysReader {
              if (!has_start(rows)) return;
              PoolState pool;
              if (rows.integer(8) != 0) {
-               pool = {kLocalPool, u64(rows, 8), u64(rows, 9), u64(rows, 10), u64(rows, 11), 0};
+               pool = {kLocalPool, rows.u64(8), rows.u64(9), rows.u64(10), rows.u64(11), 0};
              } else if (rows.integer(12) != 0) {
-               pool = {kImportedPool, u64(rows, 12), 0, 0, 0, u64(rows, 13)};
+               pool = {kImportedPool, rows.u64(12), 0, 0, 0, rows.u64(13)};
              }
              const std::int64_t stream = rows.null(16) ? -1 : rows.integer(16);
-             take(MemoryRecord{time(rows), process(rows, 1), u32(rows, 2), u32(rows, 3), u64(rows, 4), u64(rows, 5),
-                               memory_kind(rows, 6), rows.integer(7) == 1, pool, u64(rows, 14), u32(rows, 15), stream,
+             take(MemoryRecord{time(rows), process(rows, 1), rows.u32(2), rows.u32(3), rows.u64(4), rows.u64(5),
+                               memory_kind(rows, 6), rows.integer(7) == 1, pool, rows.u64(14), rows.u32(15), stream,
                                rows.text(17)},
                   taken);
            });
@@ -301,8 +298,8 @@ class NsysReader {
             "localMemoryPoolReleaseThreshold", "localMemoryPoolSize", "localMemoryPoolUtilizedSize"},
            [&](const SqliteRows& rows) {
              if (!has_start(rows)) return;
-             const PoolState pool{u32(rows, 6), u64(rows, 7), u64(rows, 8), u64(rows, 9), u64(rows, 10), 0};
-             take(PoolRecord{time(rows), process(rows, 1), u32(rows, 2), u32(rows, 3), u32(rows, 4), u64(rows, 5),
+             const PoolState pool{rows.u32(6), rows.u64(7), rows.u64(8), rows.u64(9), rows.u64(10), 0};
+             take(PoolRecord{time(rows), process(rows, 1), rows.u32(2), rows.u32(3), rows.u32(4), rows.u64(5),
                              pool},
                   taken);
            });

@@ -22,9 +22,6 @@ constexpr std::array<std::string_view, 14> kCopyNames = {
 
 constexpr std::uint32_t kThreads = 1U << 24U;  // of a process, in the ids of the export
 
-std::uint64_t u64(const SqliteRows& rows, int column) { return static_cast<std::uint64_t>(rows.integer(column)); }
-std::uint32_t u32(const SqliteRows& rows, int column) { return static_cast<std::uint32_t>(rows.integer(column)); }
-
 }  // namespace
 
 struct KernelReader::State {
@@ -52,7 +49,7 @@ struct KernelReader::State {
   [[nodiscard]] std::uint64_t count(std::string_view table, std::string_view what = "*") const {
     if (!db.has_table(table)) return 0;
     SqliteRows rows = select(fmt::format("SELECT count({}) FROM {}", what, table));
-    const std::uint64_t n = rows.next() ? u64(rows, 0) : 0;
+    const std::uint64_t n = rows.next() ? rows.u64(0) : 0;
     finish(rows);
     return n;
   }
@@ -77,14 +74,14 @@ void KernelReader::State::read_device_names() {
   if (!db.has_table(kDeviceTable)) return;
   SqliteRows rows = select("SELECT id, name, chipName FROM TARGET_INFO_GPU ORDER BY id, rowid");
   while (rows.next()) {
-    DeviceName device{u32(rows, 0), std::string(rows.text(1)), {}};  // one view of a row's text at a time
+    DeviceName device{rows.u32(0), std::string(rows.text(1)), {}};  // one view of a row's text at a time
     device.chip = rows.text(2);
     device_names.push_back(std::move(device));
   }
   finish(rows);
   if (!db.has_table(kDeviceNumberTable)) return;
   SqliteRows numbers = select("SELECT pid, cudaId, gpuId FROM TARGET_INFO_CUDA_DEVICE");
-  while (numbers.next()) device_ids.emplace(std::pair(u32(numbers, 0), u32(numbers, 1)), u32(numbers, 2));
+  while (numbers.next()) device_ids.emplace(std::pair(numbers.u32(0), numbers.u32(1)), numbers.u32(2));
   finish(numbers);
 }
 
@@ -128,8 +125,8 @@ KernelCounts KernelReader::counts() const {
     if (!s.db.has_table(table)) continue;
     SqliteRows rows = s.select(fmt::format("SELECT min(start), max(end) FROM {} WHERE end > 0", table));
     if (rows.next() && !rows.null(0)) {
-      c.first_ns = c.last_ns == 0 ? u64(rows, 0) : std::min(c.first_ns, u64(rows, 0));
-      c.last_ns = std::max(c.last_ns, u64(rows, 1));
+      c.first_ns = c.last_ns == 0 ? rows.u64(0) : std::min(c.first_ns, rows.u64(0));
+      c.last_ns = std::max(c.last_ns, rows.u64(1));
     }
     s.finish(rows);
   }
@@ -153,8 +150,8 @@ std::vector<DeviceRecord> KernelReader::devices() const {
       "ORDER BY id, rowid");
   while (rows.next() && devices.size() < state_->device_names.size()) {
     const State::DeviceName& names = state_->device_names[devices.size()];
-    devices.push_back(DeviceRecord{u32(rows, 0), names.name, names.chip, u64(rows, 1), u64(rows, 2), u32(rows, 3),
-                                   u32(rows, 4), u32(rows, 5)});
+    devices.push_back(DeviceRecord{rows.u32(0), names.name, names.chip, rows.u64(1), rows.u64(2), rows.u32(3),
+                                   rows.u32(4), rows.u32(5)});
   }
   state_->finish(rows);
   return devices;
@@ -232,8 +229,8 @@ void KernelReader::for_each_call(const std::function<void(const CallRecord&)>& v
       "ORDER BY start, end DESC, rowid",
       kCallTable));
   while (rows.next()) {
-    const std::uint64_t thread = u64(rows, 2);
-    visit({u64(rows, 0), u64(rows, 1), process_of(thread), thread_of(thread), u32(rows, 3), u32(rows, 4),
+    const std::uint64_t thread = rows.u64(2);
+    visit({rows.u64(0), rows.u64(1), process_of(thread), thread_of(thread), rows.u32(3), rows.u32(4),
            rows.integer(5) == 1, state_->string(rows.integer(6))});
   }
   state_->finish(rows);
@@ -244,8 +241,8 @@ void KernelReader::for_each_range(const std::function<void(const RangeRecord&)>&
   SqliteRows rows =
       state_->select("SELECT start, end, globalTid, text FROM NVTX_EVENTS ORDER BY start, end DESC, rowid");
   while (rows.next()) {
-    const std::uint64_t thread = u64(rows, 2);
-    visit({u64(rows, 0), u64(rows, 1), process_of(thread), thread_of(thread),
+    const std::uint64_t thread = rows.u64(2);
+    visit({rows.u64(0), rows.u64(1), process_of(thread), thread_of(thread),
            rows.text(3)});
   }
   state_->finish(rows);
@@ -257,7 +254,7 @@ std::uint64_t KernelReader::timeline_start(std::uint64_t work_ns) const {
   const auto take = [&](std::string_view table, const std::string& rest) {
     if (!s.db.has_table(table)) return;
     SqliteRows rows = s.select(fmt::format("SELECT min({0}.start) FROM {0} {1}", table, rest));
-    if (rows.next() && !rows.null(0)) start = std::min(start, u64(rows, 0));
+    if (rows.next() && !rows.null(0)) start = std::min(start, rows.u64(0));
     s.finish(rows);
   };
   take(kRangeTable, "");
@@ -280,8 +277,8 @@ void KernelReader::for_each_step(
   SqliteRows rows = state_->select(fmt::format("SELECT step, phase{} FROM kvroof_step ORDER BY step", columns));
   while (rows.next()) {
     ByteCounters bytes;
-    for (std::size_t c = 0; c < kCauses; ++c) bytes.bytes[c] = u64(rows, static_cast<int>(c) + 2);
-    visit(u32(rows, 0), rows.text(1), bytes);
+    for (std::size_t c = 0; c < kCauses; ++c) bytes.bytes[c] = rows.u64(static_cast<int>(c) + 2);
+    visit(rows.u32(0), rows.text(1), bytes);
   }
   state_->finish(rows);
 }
@@ -295,11 +292,11 @@ void KernelReader::for_each_counter(const std::function<void(const CounterRecord
                   "ORDER BY steps = 0, first_step, time_ns, rowid",
                   by_operator ? ", layer, operator, declared_bytes" : ""));
   while (rows.next()) {
-    CounterRecord counter{u32(rows, 0), u32(rows, 1), u64(rows, 2), u32(rows, 3), rows.text(4), rows.number(5)};
+    CounterRecord counter{rows.u32(0), rows.u32(1), rows.u64(2), rows.u32(3), rows.text(4), rows.number(5)};
     if (by_operator && !rows.null(7)) {
-      counter.layer = rows.null(6) ? -1 : static_cast<std::int32_t>(u32(rows, 6));
+      counter.layer = rows.null(6) ? -1 : static_cast<std::int32_t>(rows.u32(6));
       counter.operation = rows.text(7);
-      counter.declared_bytes = u64(rows, 8);
+      counter.declared_bytes = rows.u64(8);
     }
     visit(counter);
   }

@@ -22,6 +22,9 @@ inline constexpr std::string_view kOperatorTable = "kvroof_operator";
 inline constexpr std::string_view kCounterTable = "kvroof_counter";
 inline constexpr std::string_view kNoteTable = "kvroof_note";
 
+// Values of eventType in kRangeTable.
+inline constexpr int kMark = 34, kPushPop = 59, kStartEnd = 60;
+
 // Ids of the export that pack a process and a thread.
 inline std::uint32_t process_of(std::uint64_t global) { return static_cast<std::uint32_t>(global >> 24U & 0xffffffU); }
 inline std::uint32_t thread_of(std::uint64_t global) { return static_cast<std::uint32_t>(global & 0xffffffU); }

@@ -20,7 +20,6 @@ constexpr std::uint64_t kTransaction = 100'000;  // rows
 constexpr std::size_t kFixedColumns = 5;
 // Codes of the export that its readers filter by.
 constexpr int kRuntimeCall = 0, kDriverCall = 1;
-constexpr int kMark = 34, kPushPop = 59, kStartEnd = 60;
 constexpr std::uint32_t kUnknownMemory = 7;
 
 std::string create_steps() {

@@ -37,8 +37,6 @@ std::string query_of(const SqliteReader& db) {
   return sql + " ORDER BY 2, 3, 1, 4 DESC, 8";
 }
 
-std::uint64_t u64(const SqliteRows& rows, int column) { return static_cast<std::uint64_t>(rows.integer(column)); }
-
 }  // namespace
 
 void for_each_range_and_work(const std::filesystem::path& trace, const std::function<void(const ThreadRange&)>& range,
@@ -54,12 +52,12 @@ void for_each_range_and_work(const std::filesystem::path& trace, const std::func
   SqliteRows rows = std::move(selected).value();
   while (rows.next()) {
     if (rows.integer(0) == 0) {
-      range({u64(rows, 1), u64(rows, 2), u64(rows, 3), rows.text(6)});
+      range({rows.u64(1), rows.u64(2), rows.u64(3), rows.text(6)});
       continue;
     }
-    LaunchedWork launched{static_cast<WorkKind>(rows.integer(5)), u64(rows, 3), u64(rows, 4), std::nullopt,
-                          u64(rows, 2)};
-    if (!rows.null(1)) launched.thread = u64(rows, 1);
+    LaunchedWork launched{static_cast<WorkKind>(rows.integer(5)), rows.u64(3), rows.u64(4), std::nullopt,
+                          rows.u64(2)};
+    if (!rows.null(1)) launched.thread = rows.u64(1);
     work(launched);
   }
   if (rows.problem()) throw damaged(rows.problem()->message);

@@ -105,6 +105,8 @@ class SqliteRows {
   [[nodiscard]] const std::optional<Failure>& problem() const { return problem_; }
   [[nodiscard]] bool null(int column) const { return sqlite3_column_type(row(), column) == SQLITE_NULL; }
   [[nodiscard]] std::int64_t integer(int column) const { return sqlite3_column_int64(row(), column); }
+  [[nodiscard]] std::uint64_t u64(int column) const { return static_cast<std::uint64_t>(integer(column)); }
+  [[nodiscard]] std::uint32_t u32(int column) const { return static_cast<std::uint32_t>(integer(column)); }
   [[nodiscard]] double number(int column) const { return sqlite3_column_double(row(), column); }
   // Valid until the next row.
   [[nodiscard]] std::string_view text(int column) const;
