@@ -127,12 +127,6 @@ double f1_of(const std::vector<std::string>& answer, const std::vector<std::stri
 
 }  // namespace
 
-std::string normalised_answer(std::string_view text) {
-  std::string line;
-  for (const std::string& word : normalised_words(text)) line += (line.empty() ? "" : " ") + word;
-  return line;
-}
-
 AnswerScores answer_scores(std::string_view answer, std::span<const std::string> references) {
   check(!references.empty(), "an answer is compared with references");
   const std::string lower = lower_case(answer);

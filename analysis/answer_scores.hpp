@@ -15,13 +15,11 @@ struct AnswerScores {
 };
 
 // Exact match and F1 as SQuAD v1.1 evaluates (Rajpurkar et al. 2016, arXiv:1606.05250, section 6.1): F1 of the bags of
-// normalised words, the largest over the references; LongBench's F1 of English questions is the same (Bai et al. 2024,
-// arXiv:2308.14508, qa_f1_score). The matches are RULER's string_match_all and string_match_part (Hsieh et al. 2024,
-// arXiv:2404.06654): a reference that is part of the answer, in whatever case. Upper and lower case of ASCII alone are
-// equal. Texts are valid UTF-8, references at least one. An answer without words has an F1 of 0.
+// normalised words, the largest over the references; words are normalised to lower case, without ASCII punctuation, and
+// a, an and the are none. LongBench's F1 of English questions is the same (Bai et al. 2024, arXiv:2308.14508,
+// qa_f1_score). The matches are RULER's string_match_all and string_match_part (Hsieh et al. 2024, arXiv:2404.06654): a
+// reference that is part of the answer, in whatever case. Upper and lower case of ASCII alone are equal. Texts are
+// valid UTF-8, references at least one. An answer without words has an F1 of 0.
 AnswerScores answer_scores(std::string_view answer, std::span<const std::string> references);
-
-// Lower case, without ASCII punctuation, without the words a, an and the, and with one blank where white space was.
-std::string normalised_answer(std::string_view text);
 
 }  // namespace kvroof

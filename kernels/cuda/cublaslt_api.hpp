@@ -13,7 +13,7 @@ inline constexpr std::size_t kOldestMajor = 12, kNewestMajor = 13;
 constexpr std::size_t major_of(std::size_t version) { return version / 10000; }  // 13.1.0 is 130100
 
 using Status = int;  // cublasStatus_t
-inline constexpr Status kSuccess = 0, kAllocFailed = 3, kExecutionFailed = 13, kNotSupported = 15;
+inline constexpr Status kSuccess = 0, kExecutionFailed = 13, kNotSupported = 15;
 
 inline constexpr int kReal32 = 0, kReal16 = 2, kRealBF16 = 14;  // cudaDataType
 inline constexpr int kCompute32 = 68;                           // cublasComputeType_t: sums of 32 bits

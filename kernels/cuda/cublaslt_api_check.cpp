@@ -10,7 +10,7 @@
 namespace kvroof::cublaslt {
 namespace {
 
-static_assert(kSuccess == CUBLAS_STATUS_SUCCESS && kAllocFailed == CUBLAS_STATUS_ALLOC_FAILED);
+static_assert(kSuccess == CUBLAS_STATUS_SUCCESS);
 static_assert(kExecutionFailed == CUBLAS_STATUS_EXECUTION_FAILED && kNotSupported == CUBLAS_STATUS_NOT_SUPPORTED);
 static_assert(kReal32 == CUDA_R_32F && kReal16 == CUDA_R_16F && kRealBF16 == CUDA_R_16BF);
 static_assert(kCompute32 == CUBLAS_COMPUTE_32F && kTransposed == CUBLAS_OP_T);

@@ -176,10 +176,4 @@ Model open_model(const fs::path& folder, std::optional<DType> type) {
   return model;
 }
 
-Model load_model(const fs::path& folder, std::optional<DType> type) {
-  Model model = open_model(folder, type);
-  make_elements(model);
-  return model;
-}
-
 }  // namespace kvroof

@@ -125,9 +125,6 @@ struct Model {
 // failure for damaged or unsupported content; messages name file and tensor.
 Model open_model(const std::filesystem::path& folder, std::optional<DType> type);
 
-// The same with all elements in memory; tensors are streamed: the peak is the weights and a few megabytes.
-Model load_model(const std::filesystem::path& folder, std::optional<DType> type);
-
 // The configuration alone, with the same checks and messages.
 ModelConfig load_model_config(const std::filesystem::path& folder);
 

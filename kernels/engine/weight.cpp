@@ -48,10 +48,4 @@ void convert_elements(DType from, const std::byte* elements, std::size_t count, 
   }
 }
 
-Weight make_weight(DType from, const std::byte* elements, std::size_t rows, std::size_t cols, DType to) {
-  Weight weight{to, rows, cols, AlignedBytes(rows * cols * size_of(to))};
-  convert_elements(from, elements, rows * cols, to, weight.data.data());
-  return weight;
-}
-
 }  // namespace kvroof

@@ -73,7 +73,4 @@ struct Weight {
 // Converts `count` elements of type `from` (f32, f16, bf16) into type `to` at `out`, rounding to nearest even.
 void convert_elements(DType from, const std::byte* elements, std::size_t count, DType to, std::byte* out);
 
-// Copies elements of type `from` into a new Weight of type `to` (rounding to nearest even).
-Weight make_weight(DType from, const std::byte* elements, std::size_t rows, std::size_t cols, DType to);
-
 }  // namespace kvroof

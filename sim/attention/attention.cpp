@@ -140,8 +140,6 @@ void weighted_sum(std::span<const float> weights, const RowsView& values, std::s
   vector::weighted_sum(weights.data(), values, out.data());
 }
 
-float portable_exp(float x) { return portable::exp_of_negative(x); }
-
 void interleave(const std::array<const float*, kInterleavedRows>& rows, std::size_t count, float* out) {
   vector::interleave(rows, count, out, kInterleavedRows);
 }

@@ -83,9 +83,6 @@ void weighted_sum(std::span<const float> weights, const RowsView& values, std::s
 // Rows that are gathered together: those of successive queries, so that what a slot pays lies side by side.
 inline constexpr std::size_t kInterleavedRows = 8;
 
-// e^x for x ≤ 0 of additions and multiplications only; relative error below 2e-7, 0 below −87.
-float portable_exp(float x);
-
 // out[i][r] = rows[r][i] for i < count.
 void interleave(const std::array<const float*, kInterleavedRows>& rows, std::size_t count, float* out);
 // Logits of the queries [first, last), at most kInterleavedRows: that at p has those of the tokens 0 … p, which are −∞

@@ -4,7 +4,7 @@
 // A file for each layer of each sequence, `s<id>.l<layer>.safetensors`: `codes`, U8 [Σ rows · heads · (position + 1)],
 // row after row, [heads][position + 1] each (row_codes.hpp); `peaks`, F32 [tokens, heads, 4], of each row the exact sum
 // of its exponentials, the token with the largest, the exponential to be used for it, and what makes logits of their
-// logarithms: a token's weight is weight_of_code / sum, the largest one's exponential / sum; `checksum`, U8 [8],
+// logarithms: a token's weight is its code's / sum, the largest one's exponential / sum; `checksum`, U8 [8],
 // XXH3-64 of all before it. Its metadata name the trace by the checksum of its seal. That is half a byte a head and
 // pair of tokens: for contexts of some thousands.
 #pragma once

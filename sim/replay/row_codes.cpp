@@ -35,9 +35,6 @@ std::uint8_t floor_code(float weight) {
   return static_cast<std::uint8_t>(std::clamp<std::int64_t>(code, 0, 255));
 }
 
-float weight_of_code(std::uint8_t code) { return kWeights[code]; }
-float logit_of_code(std::uint8_t code) { return kLogits[code]; }
-
 void RowEncoder::start_layer(std::uint32_t heads, std::uint32_t tokens) {
   tokens_ = tokens;
   owed_.assign(heads * tokens_, 0.0F);

@@ -10,9 +10,6 @@ namespace kvroof {
 
 // The code of the largest weight that is not above `weight`, which is ≥ 0; 255 for all from 1.875 on.
 std::uint8_t floor_code(float weight);
-float weight_of_code(std::uint8_t code);
-// Its natural logarithm; of code 0, which all weights below 2^−31 may have, that of half the smallest weight.
-float logit_of_code(std::uint8_t code);
 
 // What is kept of a row beside its codes.
 struct RowPeak {
@@ -40,7 +37,8 @@ class RowEncoder {
   std::vector<float> owed_;  // [heads, tokens]: shares that the codes so far are short of
 };
 
-// What a row's codes say of its logits; −∞ for those that are hidden.
+// What a row's codes say of its logits: the natural logarithms of their weights, and `offset`; of code 0, which all
+// weights below 2^−31 may have, that of half the smallest weight. −∞ for those that are hidden.
 void decode_row(std::span<const std::uint8_t> codes, const RowPeak& peak, std::uint32_t hidden,
                 std::span<float> logits);
 

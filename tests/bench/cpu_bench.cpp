@@ -12,6 +12,7 @@
 #include "kernels/cpu/fast_ops.hpp"
 #include "kernels/engine/model.hpp"
 #include "kernels/engine/session.hpp"
+#include "tests/support/loaded_model.hpp"
 #include "traces/safetensors.hpp"
 
 namespace {

@@ -16,6 +16,7 @@
 #include "kernels/engine/sampler.hpp"
 #include "sim/model/config_of_shape.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/loaded_model.hpp"
 
 using namespace kvroof;
 

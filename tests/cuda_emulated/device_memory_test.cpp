@@ -4,6 +4,7 @@
 #include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/cuda/emulator.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/loaded_model.hpp"
 
 using namespace kvroof;
 using cuda::emulator::memory_limit;

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/cuda_backend.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/loaded_model.hpp"
 
 using namespace kvroof;
 

@@ -3,6 +3,7 @@
 #include "kernels/cpu/reference_ops.hpp"
 #include "kernels/cuda/cuda_backend.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/loaded_model.hpp"
 #include "tests/support/model_folder.hpp"
 #include "tests/support/recorded_run.hpp"
 

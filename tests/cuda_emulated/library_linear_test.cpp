@@ -11,6 +11,7 @@
 #include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/cuda/emulator.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/loaded_model.hpp"
 #include "tests/support/run_program.hpp"
 
 using namespace kvroof;

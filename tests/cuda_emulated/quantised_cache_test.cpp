@@ -8,6 +8,7 @@
 #include "kernels/cuda/emulator.hpp"
 #include "kernels/cuda/prepare.cuh"
 #include "tests/catch.hpp"
+#include "tests/support/loaded_model.hpp"
 
 using namespace kvroof;
 using namespace kvroof::cuda;

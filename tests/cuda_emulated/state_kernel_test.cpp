@@ -6,6 +6,7 @@
 #include "kernels/cuda/state_arguments.hpp"
 #include "kernels/engine/weight.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/loaded_model.hpp"
 #include "tests/support/state_reference.hpp"
 
 using namespace kvroof;

@@ -13,6 +13,7 @@
 #include "kernels/cuda/device_model.hpp"
 #include "kernels/engine/weight_families.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/loaded_model.hpp"
 #include "tests/support/model_folder.hpp"
 
 using namespace kvroof;

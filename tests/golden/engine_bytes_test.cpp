@@ -1,5 +1,6 @@
 // The engine's byte counters against the simulator's traffic of the same run, exactly; and evictions against a replay.
 #include "tests/golden/engine_bytes.hpp"
+#include "tests/support/loaded_model.hpp"
 
 using namespace kvroof;
 using namespace kvroof::test;

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "tests/golden/engine_bytes.hpp"
+#include "tests/support/loaded_model.hpp"
 
 using namespace kvroof;
 using namespace kvroof::test;

@@ -1,5 +1,6 @@
 // Every family: the engine's byte counters against the simulator's traffic, and its evictions against a replay.
 #include "tests/golden/engine_bytes.hpp"
+#include "tests/support/loaded_model.hpp"
 
 using namespace kvroof;
 using namespace kvroof::test;

@@ -4,6 +4,7 @@
 
 #include "tests/catch.hpp"
 #include "tests/golden/model_support.hpp"
+#include "tests/support/loaded_model.hpp"
 #include "tests/support/model_folder.hpp"
 
 using namespace kvroof;

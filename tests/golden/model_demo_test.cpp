@@ -1,6 +1,7 @@
 // The bundled demo model against PyTorch's float32 values on documents that it has not seen.
 #include "tests/catch.hpp"
 #include "tests/golden/model_support.hpp"
+#include "tests/support/loaded_model.hpp"
 
 using namespace kvroof;
 using namespace kvroof::test;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "tests/golden/engine_bytes.hpp"
+#include "tests/support/loaded_model.hpp"
 
 using namespace kvroof;
 using namespace kvroof::test;

@@ -3,6 +3,7 @@
 
 #include "tests/catch.hpp"
 #include "tests/golden/model_support.hpp"
+#include "tests/support/loaded_model.hpp"
 
 using namespace kvroof;
 using namespace kvroof::test;

@@ -1,5 +1,6 @@
 // Checkpoints in FP8 whose scales are not what config.json and the matrices ask for.
 #include "tests/catch.hpp"
+#include "tests/support/loaded_model.hpp"
 #include "tests/support/model_folder.hpp"
 
 using namespace kvroof;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/engine/model.hpp"
+#include "tests/support/loaded_model.hpp"
 #include "tests/support/run_program.hpp"
 #include "traces/safetensors.hpp"
 

@@ -13,6 +13,7 @@
 #include "tests/gpu/suite/device_data.hpp"
 #include "tests/gpu/suite/parts.hpp"
 #include "tests/support/followed_experts.hpp"
+#include "tests/support/loaded_model.hpp"
 #include "tests/support/recorded_run.hpp"
 
 namespace kvroof::suite {

@@ -9,6 +9,7 @@
 #include "tests/gpu/suite/choice_review.hpp"
 #include "tests/gpu/suite/parts.hpp"
 #include "tests/gpu/suite/random_model.hpp"
+#include "tests/support/loaded_model.hpp"
 
 namespace kvroof::suite {
 namespace {

@@ -33,7 +33,7 @@ namespace {
 
 constexpr std::uint64_t kAlgo = 0x6b76726f6f66;  // the first that the heuristic gave, and matmul wants back
 constexpr int kWays = 3;
-constexpr Status kInvalid = 7;
+constexpr Status kAllocFailed = 3, kInvalid = 7;
 
 bool refuses(const char* what) {
   const char* const told = std::getenv("KVROOF_MADE_CUBLASLT");

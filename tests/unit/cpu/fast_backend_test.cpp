@@ -1,6 +1,7 @@
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/reference_ops.hpp"
 #include "tests/golden/model_support.hpp"
+#include "tests/support/loaded_model.hpp"
 #include "tests/unit/cpu/twin.hpp"
 
 using namespace kvroof;

@@ -16,6 +16,7 @@
 #include "kernels/cpu/reference_ops.hpp"
 #include "sim/core/philox.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/loaded_model.hpp"
 
 namespace kvroof::twin {
 

@@ -6,6 +6,7 @@
 #include "kernels/engine/mxfp4.hpp"
 #include "kernels/engine/weight_binder.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/loaded_model.hpp"
 #include "tests/support/run_program.hpp"
 #include "traces/safetensors.hpp"
 

@@ -1,6 +1,7 @@
 // A policy really evicts: what the back end holds and owns while decoding.
 #include "tests/catch.hpp"
 #include "tests/golden/model_support.hpp"
+#include "tests/support/loaded_model.hpp"
 
 using namespace kvroof;
 using namespace kvroof::test;

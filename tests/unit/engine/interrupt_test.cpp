@@ -6,6 +6,7 @@
 #include "kernels/cpu/reference_ops.hpp"
 #include "kernels/engine/session.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/loaded_model.hpp"
 #include "tests/support/run_program.hpp"
 #include "traces/reader.hpp"
 

@@ -7,6 +7,7 @@
 #include "kernels/engine/model.hpp"
 #include "kernels/engine/weight_families.hpp"
 #include "tests/catch.hpp"
+#include "tests/support/loaded_model.hpp"
 #include "tests/support/run_program.hpp"
 #include "traces/safetensors.hpp"
 

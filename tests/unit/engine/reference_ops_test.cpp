@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "tests/catch.hpp"
+#include "tests/support/loaded_model.hpp"
 
 using namespace kvroof;
 

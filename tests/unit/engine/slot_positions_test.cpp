@@ -2,6 +2,7 @@
 #include "kernels/cpu/fast_ops.hpp"
 #include "tests/catch.hpp"
 #include "tests/golden/model_support.hpp"
+#include "tests/support/loaded_model.hpp"
 
 using namespace kvroof;
 using namespace kvroof::test;

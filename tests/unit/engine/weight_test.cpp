@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tests/catch.hpp"
+#include "tests/support/loaded_model.hpp"
 
 using namespace kvroof;
 
