@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "kernels/cupti/machine.hpp"
+#include "kernels/libraries/libraries.hpp"
 
 namespace kvroof::cuda {
 
@@ -18,9 +18,8 @@ constexpr int kMostWays = 4;  // that are asked for: what the library proposes i
 
 // Null, or the function that the library lacks.
 const char* find_functions(void* library, Functions& functions) {
-#define KVROOF_FIND(name, result, arguments)                                          \
-  functions.name = reinterpret_cast<result(*) arguments>(dlsym(library, #name)); \
-  if (functions.name == nullptr) return #name;
+#define KVROOF_FIND(name, result, arguments) \
+  if (!find_function(library, #name, functions.name)) return #name;
   KVROOF_CUBLASLT_FUNCTIONS(KVROOF_FIND)
 #undef KVROOF_FIND
   return nullptr;
@@ -64,7 +63,7 @@ Result<std::unique_ptr<CublasLt>> CublasLt::load() {
   const char* const folder = library_folder();
   const std::string problem = folder != nullptr
                                   ? open_below(folder, take)
-                                  : open_library(this_machine(), kCublasLtFiles, RTLD_NOW | RTLD_LOCAL, take);
+                                  : open_library(this_host(), kCublasLtFiles, RTLD_NOW | RTLD_LOCAL, take);
   if (found == nullptr) return Failure{problem};
   return found;
 }

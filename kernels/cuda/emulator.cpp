@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -34,15 +33,6 @@ namespace {
 
 unsigned in_order(unsigned i, unsigned count) { return backwards ? count - 1 - i : i; }
 
-}  // namespace
-
-std::uint64_t now_ns() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
-}
-
-namespace {
-
 std::deque<std::function<void()>> g_later;
 std::uint64_t g_asked_later = 0;
 
@@ -68,9 +58,9 @@ void begin_call() {
 
 void make(const Node& node) {
   catch_up();
-  const std::uint64_t start = now_ns();
+  const std::uint64_t start = monotonic_ns();
   node.launch();
-  if (watcher != nullptr) watcher->ran(node.number, start, now_ns());
+  if (watcher != nullptr) watcher->ran(node.number, start, monotonic_ns());
 }
 
 namespace {

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "sim/core/monotonic.hpp"
+
 namespace kvroof::cuda::emulator {
 
 struct Dim {
@@ -52,7 +54,6 @@ class Watcher {
   virtual void copied(bool to_device, std::size_t bytes, std::uint64_t start_ns, std::uint64_t end_ns) = 0;
 };
 extern Watcher* watcher;
-std::uint64_t now_ns();
 
 // Copies that the host does not wait for are made as late as they may be, so that memory which changes too early shows.
 void later(std::function<void()> copy);

@@ -187,11 +187,11 @@ const char* copied(Stream& stream) { return stream.recording == nullptr ? nullpt
 
 // `rows` runs of `bytes`, which begin `pitch` bytes apart at `to`.
 void copy_rows(void* to, std::size_t pitch, const void* from, std::size_t bytes, std::size_t rows, bool to_device) {
-  const std::uint64_t start = emulator::now_ns();
+  const std::uint64_t start = monotonic_ns();
   for (std::size_t row = 0; row < rows; ++row) {
     std::memcpy(static_cast<std::byte*>(to) + row * pitch, static_cast<const std::byte*>(from) + row * bytes, bytes);
   }
-  if (emulator::watcher != nullptr) emulator::watcher->copied(to_device, bytes * rows, start, emulator::now_ns());
+  if (emulator::watcher != nullptr) emulator::watcher->copied(to_device, bytes * rows, start, monotonic_ns());
 }
 
 }  // namespace

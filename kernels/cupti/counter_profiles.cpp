@@ -2,7 +2,6 @@
 // kernels.
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <time.h>
 
 #include <algorithm>
 #include <atomic>
@@ -19,6 +18,7 @@
 #include "kernels/cupti/counter_readers.hpp"
 #include "kernels/cupti/machine.hpp"
 #include "kernels/cupti/run_profile.hpp"
+#include "sim/core/monotonic.hpp"
 
 namespace kvroof {
 namespace {
@@ -34,7 +34,7 @@ constexpr std::size_t kMostSamples = std::size_t{1} << 23;
 template <class F>
 F* driver_function(const char* name) {
   void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-  return driver == nullptr ? nullptr : reinterpret_cast<F*>(dlsym(driver, name));
+  return driver == nullptr ? nullptr : function_of<F>(driver, name);
 }
 
 // The context that the runtime made current in this thread; null where there is none.
@@ -52,16 +52,12 @@ std::string wait_for_device() {
   return answer == 0 ? "" : fmt::format("waiting for the device: the driver answers {}", answer);
 }
 
-std::uint64_t now_ns(clockid_t clock) {
-  timespec t{};
-  clock_gettime(clock, &t);
-  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(t.tv_nsec);
-}
-
 // CUPTI's header does not say whether the clock that was registered is that of samples too: the other one counts from
 // 1970, and no machine runs that long.
 std::uint64_t on_steps_clock(std::uint64_t time_ns) {
-  const std::uint64_t ahead = now_ns(CLOCK_REALTIME) - now_ns(CLOCK_MONOTONIC);
+  const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
+  const std::uint64_t ahead =
+      static_cast<std::uint64_t>(std::chrono::nanoseconds(since_1970).count()) - monotonic_ns();
   return time_ns > ahead ? time_ns - ahead : time_ns;
 }
 
@@ -276,7 +272,7 @@ class SamplingProfile final : public CounterProfile {
     if (!sampler) return sampler.error();
     sampler_ = std::move(sampler).value();
     note_lacking(sampler_->metrics());
-    begun_ns_ = now_ns(CLOCK_MONOTONIC);
+    begun_ns_ = monotonic_ns();
     if (std::string why = sampler_->start(); !why.empty()) return why;
     try {
       thread_ = std::thread([this] {
@@ -316,7 +312,7 @@ class SamplingProfile final : public CounterProfile {
   void move_to_steps_clock() {
     constexpr std::uint64_t kMargin = 50'000'000;
     if (times_.empty()) return;
-    const std::uint64_t now = now_ns(CLOCK_MONOTONIC);
+    const std::uint64_t now = monotonic_ns();
     if (times_.front() + kMargin >= begun_ns_ && times_.back() <= now + kMargin) return;
     const std::uint64_t by = begun_ns_ - times_.front();  // modulo 2^64, as the sum below
     for (std::uint64_t& time : times_) time += by;

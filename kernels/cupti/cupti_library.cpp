@@ -4,7 +4,6 @@
 
 #include <cupti.h>
 #include <dlfcn.h>
-#include <time.h>
 
 #include <array>
 #include <atomic>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "kernels/cupti/activity_layout.hpp"
+#include "sim/core/monotonic.hpp"
 
 namespace kvroof {
 namespace {
@@ -46,9 +46,8 @@ struct Functions {
 
 // Null, or the function that the library lacks.
 const char* find_functions(void* library, Functions& functions) {
-#define KVROOF_FIND(name)                                                             \
-  functions.name = reinterpret_cast<decltype(&::name)>(dlsym(library, #name)); \
-  if (functions.name == nullptr) return #name;
+#define KVROOF_FIND(name) \
+  if (!find_function(library, #name, functions.name)) return #name;
   KVROOF_CUPTI_FUNCTIONS(KVROOF_FIND)
 #undef KVROOF_FIND
   return nullptr;
@@ -70,9 +69,7 @@ void CUPTIAPI on_complete(CUcontext, std::uint32_t, std::uint8_t* buffer, std::s
 }
 
 std::uint64_t CUPTIAPI record_time_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(now.tv_nsec);
+  return monotonic_ns();
 }
 
 constexpr std::array kNodeCallbacks = {CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED};

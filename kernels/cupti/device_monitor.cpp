@@ -2,10 +2,10 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <time.h>
 
 #include <array>
-#include <type_traits>
+
+#include "sim/core/monotonic.hpp"
 
 namespace kvroof {
 namespace {
@@ -26,10 +26,7 @@ struct Nvml {
 
   // Null, or the function that the library lacks.
   const char* find(void* library) {
-    const auto is_here = [library](auto& function, const char* name) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-      return function != nullptr;
-    };
+    const auto is_here = [library](auto& function, const char* name) { return find_function(library, name, function); };
     if (!is_here(init, "nvmlInit_v2")) return "nvmlInit_v2";
     if (!is_here(shutdown, "nvmlShutdown")) return "nvmlShutdown";
     if (!is_here(error_text, "nvmlErrorString")) return "nvmlErrorString";
@@ -44,12 +41,6 @@ struct Nvml {
     return fmt::format("NVML, {}: {} ({})", doing, text != nullptr ? text : "unknown error", result);
   }
 };
-
-std::uint64_t monotonic_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(now.tv_nsec);
-}
 
 class NvmlMonitor final : public DeviceMonitor {
  public:
@@ -111,8 +102,8 @@ Result<std::unique_ptr<DeviceMonitor>> open_device_monitor(const Machine& machin
 Result<std::string> pci_bus_of_device() {
   void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (driver == nullptr) return failure("there is no NVIDIA driver");
-  auto* const init = reinterpret_cast<int (*)(unsigned)>(dlsym(driver, "cuInit"));
-  auto* const bus = reinterpret_cast<int (*)(char*, int, int)>(dlsym(driver, "cuDeviceGetPCIBusId"));
+  auto* const init = function_of<int(unsigned)>(driver, "cuInit");
+  auto* const bus = function_of<int(char*, int, int)>(driver, "cuDeviceGetPCIBusId");
   if (init == nullptr || bus == nullptr) return failure("the driver does not say which device is its first");
   init(0);  // where it fails, so does the question
   std::array<char, 32> text{};

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <utility>
 
-#include "kernels/cupti/machine.hpp"
+#include "kernels/libraries/libraries.hpp"
 
 namespace kvroof {
 namespace {
@@ -22,7 +22,7 @@ void load_host_library(const std::string& cupti) {
   if (dlopen(kFile, RTLD_NOW | RTLD_NOLOAD) != nullptr) return;
   const std::filesystem::path beside = std::filesystem::path(cupti).parent_path() / kFile;
   if (dlopen(beside.c_str(), RTLD_NOW | RTLD_LOCAL) != nullptr) return;
-  for (const std::string& path : find_library(this_machine(), kFile)) {
+  for (const std::string& path : find_library(this_host(), kFile)) {
     if (dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) != nullptr) return;
   }
 }
@@ -135,9 +135,9 @@ std::string ProfilerFunctions::answer(std::string_view doing, CUptiResult result
 
 Result<ProfilerFunctions> find_profiler(const CuptiLibrary& library) {
   ProfilerFunctions functions;
-#define KVROOF_FIND(name)                                                             \
-  functions.name = reinterpret_cast<decltype(&::name)>(dlsym(library.handle, #name)); \
-  if (functions.name == nullptr) return failure("{} has no {}: it counts nothing", library.path, #name);
+#define KVROOF_FIND(name)                                      \
+  if (!find_function(library.handle, #name, functions.name)) \
+    return failure("{} has no {}: it counts nothing", library.path, #name);
   KVROOF_PROFILER_FUNCTIONS(KVROOF_FIND)
 #undef KVROOF_FIND
   load_host_library(library.path);

@@ -1,22 +1,17 @@
 #include "kernels/engine/session.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <exception>
 #include <optional>
 
 #include "sim/core/counted.hpp"
 #include "sim/core/error.hpp"
+#include "sim/core/monotonic.hpp"
 #include "sim/core/thread_pool.hpp"
 
 namespace kvroof {
 namespace {
-
-std::uint64_t now_ns() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
-}
 
 // One run in progress.
 class Run {
@@ -63,9 +58,9 @@ class Run {
     record.phase = phase;
     record.sequences = static_cast<std::uint32_t>(sequences);
     if (options_.watcher != nullptr) options_.watcher->begin_step(steps_);
-    record.start_ns = now_ns();
+    record.start_ns = monotonic_ns();
     call();
-    record.end_ns = now_ns();
+    record.end_ns = monotonic_ns();
     record.bytes = backend_.take_counters();
     if (options_.watcher != nullptr) options_.watcher->end_step(record);
     total += record.bytes;
@@ -147,14 +142,14 @@ class Run {
   }
 
   void choose_all(const std::vector<DecodeEntry>& batch) {
-    const std::uint64_t start = now_ns();
+    const std::uint64_t start = monotonic_ns();
     const std::size_t vocab = config_.shape.vocab;
     // The first batch is the largest.
     if (!pool_) pool_.emplace(std::min(options_.threads, static_cast<unsigned>(batch.size())));
     pool_->parallel_for(batch.size(), [&](std::size_t i) {
       choices_[i] = choose(batch[i].sequence, std::span<const float>(logits_).subspan(i * vocab, vocab));
     });
-    result_.choose_seconds += static_cast<double>(now_ns() - start) * 1e-9;
+    result_.choose_seconds += static_cast<double>(monotonic_ns() - start) * 1e-9;
   }
 
   [[nodiscard]] TokenChoice choose(std::uint32_t s, std::span<const float> logits) const {

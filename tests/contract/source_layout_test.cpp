@@ -27,8 +27,10 @@ const std::map<std::string, std::vector<std::string>> kMayInclude = {
     {"sim/replay", {"sim/core", "sim/attention", "sim/model", "sim/policy", "traces"}},
     {"sim/cost", {"sim/core", "sim/device", "sim/model", "sim/traffic"}},
     {"sim/serving", {"sim/core", "sim/device", "sim/model", "sim/traffic", "sim/cost"}},
-    {"kernels", {"sim/core", "sim/attention", "sim/model", "sim/policy", "traces", "kernels/tokenizer"}},
+    {"kernels",
+     {"sim/core", "sim/attention", "sim/model", "sim/policy", "traces", "kernels/tokenizer", "kernels/libraries"}},
     {"kernels/tokenizer", {"sim/core"}},
+    {"kernels/libraries", {"sim/core"}},
     {"analysis",
      {"sim/core", "sim/attention", "sim/model", "sim/policy", "sim/replay", "sim/traffic", "sim/cost", "sim/device",
       "traces"}},
@@ -106,6 +108,7 @@ TEST_CASE("The engine may use neither traffic nor cost, and the simulator not th
   CHECK(is_upward("sim/policy", "traces/reader.hpp"));
   CHECK(is_upward("sim/core", "apps/cli/command.hpp"));
   CHECK(is_upward("kernels/tokenizer", "kernels/engine/ops.hpp"));
+  CHECK(is_upward("kernels/libraries", "kernels/cupti/machine.hpp"));
   CHECK_FALSE(is_upward("kernels/engine", "kernels/tokenizer/tokenizer.hpp"));
   CHECK_FALSE(is_upward("kernels", "traces/writer.hpp"));
   CHECK_FALSE(is_upward("sim/cost", "sim/traffic/traffic.hpp"));
