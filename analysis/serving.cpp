@@ -255,9 +255,9 @@ std::uint64_t Server::most_at_once() const {
 
 double Server::steps_of_a_prompt() const { return lengths_.input / cost_.engine().step_room(kChunk); }
 
-// How far the loop is one of prompts in pieces, whose steps answers go on in, and not one of prompts computed whole: the
-// more, the longer a prompt is beside what a step takes of it; and where prompts alone keep the server busy. What lies
-// between was read off loops simulated step by step (docs/method.md).
+// How far the loop is one of prompts in pieces, whose steps answers go on in, and not one of prompts computed whole:
+// the more, the longer a prompt is beside what a step takes of it; and where prompts alone keep the server busy. What
+// lies between was read off loops simulated step by step (docs/method.md).
 double Server::share_in_chunks(double running) const {
   constexpr double kWhole = 0.25, kHalf = 0.3;
   if (cost_.engine().prompts_first || steps_ <= 1 || running <= 1) return 0;

@@ -126,7 +126,8 @@ static std::string served_text(const Question& q, const Plan& plan) {
   if (q.longest_prompt && plan.met()) {
     const bool goals = q.goals.tpot_ms || q.goals.ttft_ms;
     return fmt::format("{}: the longest prompt that {} fit{} with{}; {} {}; most of a step goes to {}.",
-                       subject, sequences_text(plan.batch), plan.batch == 1 ? "s" : "", goals ? ", within the goals" : "",
+                       subject, sequences_text(plan.batch), plan.batch == 1 ? "s" : "",
+                       goals ? ", within the goals" : "",
                        plan.batch == 1 ? "it makes" : "they make", speed, most_text(plan));
   }
   if (q.goals.batch) {

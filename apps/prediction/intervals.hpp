@@ -38,8 +38,8 @@ ServedErrors served_errors(const Device& device, const CostModel& cost, const Re
 // Those of predictions by the model of a device and engine; metric: step, prompt, memory …
 IntervalGroup interval_group(const Device& device, const CostModel& cost, const std::string& metric);
 
-// " Measured rows like mi300x took 1.85 times as long as predicted.": behind an answer whose like rows are far off; else
-// nothing.
+// " Measured rows like mi300x took 1.85 times as long as predicted.": behind an answer whose like rows are far off;
+// else nothing.
 std::string middle_text(const Device& device, const IntervalFactors& factors);
 
 // What a note on intervals adds where a policy's kernels are a part of a width; else nothing.

@@ -54,13 +54,15 @@ constexpr std::string_view kSimulateExamples =
     "  kvroof simulate --model llama-3.1-405b --dtype fp8 --device h200 --engine vllm --tp 8 --pp 1,2 --rate 2 "
     "--prompt 1k --output 256\n"
     "  kvroof simulate --model deepseek-v3 --dtype fp8 --device h200 --engine sglang --dp 8 --ep all --clients 256\n"
+    "  kvroof simulate --model llama-3-8b --device h100-sxm,l40s --engine vllm --policy full,h2o --budget 0.3 --prompt "
+    "4k --output 256 --ttft-ms 2000 --tpot-ms 50 --clients max --think-s 30\n"
     "  kvroof simulate --model llama-3-8b --device h100-sxm --clients 64 --prompt 1k --output 1k --per-request r.csv";
 
 }  // namespace
 
 Command simulate_command() {
   return {"simulate", "requests on a server one by one: percentiles of latency, the load that meets goals",
-          "--model NAME --device NAME --rate R|max | --requests FILE | --clients N [options]", kSimulateExamples,
+          "--model NAME --device NAME --rate R|max | --requests FILE | --clients N|max [options]", kSimulateExamples,
           &describe_simulate, &run_simulate};
 }
 

@@ -10,6 +10,7 @@
 #include "apps/prediction/intervals.hpp"
 #include "apps/prediction/speculation.hpp"
 #include "apps/simulate/simulate_rank.hpp"
+#include "sim/core/counted.hpp"
 #include "sim/core/number_text.hpp"
 
 namespace kvroof {
@@ -20,6 +21,13 @@ std::string goals_text(const SimulateRequest& r) {
   if (r.ttft_ms) text += fmt::format("first token within {:g} ms", *r.ttft_ms);
   if (r.tpot_ms) text += fmt::format("{}{:g} ms a token", text.empty() ? "" : " and ", *r.tpot_ms);
   return text;
+}
+
+// " in a burst of 300, which is more than lasts,": of a rate or servers found with too few requests; or nothing.
+std::string burst_text(const SimulateRequest& r, const SimulatedRow& row) {
+  if (!is_burst(r, row)) return {};
+  const std::string burst = fmt::format(" in a burst of {}", row.outcome.requests.size());
+  return burst + (r.highest_rate ? ", which is more than lasts," : ", of a rate that lasts fewer,");
 }
 
 // "16 devices, $43.0 to 76.2 an hour".
@@ -39,20 +47,35 @@ std::string beside_full(const SimulateRequest& r, const SimulatedRow& best, Simu
                        (row.best_split || row.prefill_replicas == best.prefill_replicas);
     if (!same || !alike || !row.problem.empty() || !row.workload->policy().is_full()) continue;
     if (r.highest_rate) return fmt::format(", {:.2f} times what it serves under full", best.rate / row.rate);
+    if (r.most_clients) return fmt::format("; under full it serves {}", row.clients);
+    if (r.replicas != 0) return "";
     return fmt::format("; under full it takes {} of them", row.replicas);
   }
   return "";
 }
 
-// "; next 6 of h200 x 2 under full (12 devices, $38.3 to 60.1 an hour)": the best row of another device.
-std::string next_text(const SimulateRequest& r, const SimulatedRow& best, SimulatedRows rows) {
+// The best row of another device that meets the goals; nothing: there is none.
+const SimulatedRow* next_device(const SimulateRequest& r, const SimulatedRow& best, SimulatedRows rows) {
   const SimulatedRow* next = nullptr;
   for (const SimulatedRow& row : rows) {
     const bool other = row.device != best.device && row.problem.empty() && row.met;
     if (other && (next == nullptr || worse(r, *next, row))) next = &row;
   }
+  return next;
+}
+
+// "; next 6 of h200 x 2 under full (12 devices, $38.3 to 60.1 an hour)".
+std::string next_text(const SimulateRequest& r, const SimulatedRow& best, SimulatedRows rows) {
+  const SimulatedRow* next = next_device(r, best, rows);
   if (next == nullptr) return "";
   return fmt::format("; next {} under {} ({})", devices_text(*next), policy_text(r, *next), costs_text(*next));
+}
+
+// "; next h200 under full: 310": the best row of another device.
+std::string next_clients_text(const SimulateRequest& r, const SimulatedRow& best, SimulatedRows rows) {
+  const SimulatedRow* next = next_device(r, best, rows);
+  if (next == nullptr) return "";
+  return fmt::format("; next {} under {}: {}", devices_text(*next), policy_text(r, *next), next->clients);
 }
 
 // The best row of the same devices and policy that has servers for prompts alone where the row has none, or none where
@@ -81,6 +104,7 @@ std::string whether_disaggregation_pays(const SimulateRequest& r, const Simulate
     return fmt::format("{}: {} requests/s, {:.2f} times as many{}", who, number_text(other->rate),
                        served_by_device(r, *other) / served_by_device(r, best), a_device);
   }
+  if (r.most_clients) return fmt::format("{}: {} clients", who, other->clients);
   if (r.replicas == 0) {
     return who + (a_device.empty() ? ", as many devices"
                                    : fmt::format(", {} devices in place of {}", other->devices(), best.devices()));
@@ -167,13 +191,20 @@ std::string answer_text(const SimulateRequest& r, SimulatedRows rows) {
   const std::string pays = whether_disaggregation_pays(r, *best, rows) + whether_drafts_pay(r, *best, rows);
   const std::string end = pays + "." + middle_text(*best->device, best->step_factors);
   if (r.highest_rate) {
-    return fmt::format("{} serves up to {} requests/s (80 %: {}) with {} in time ({}){}{}", who,
-                       number_text(best->rate), rates_text(*best->rate_interval), share, goals_text(r),
-                       beside_full(r, *best, rows), end);
+    return fmt::format("{} serves up to {} requests/s{} (80 %: {}) with {} in time ({}){}{}", who,
+                       number_text(best->rate), burst_text(r, *best), rates_text(*best->rate_interval), share,
+                       goals_text(r), beside_full(r, *best, rows), end);
+  }
+  if (r.most_clients) {
+    const Estimate& e = *best->clients_interval;
+    return fmt::format("{} serves up to {} (80 %: {:.0f} to {:.0f}) with {} in time ({}){}{}{}", who,
+                       counted(best->clients, "client"), e.low80, e.high80, share, goals_text(r),
+                       beside_full(r, *best, rows), next_clients_text(r, *best, rows), end);
   }
   if (r.replicas == 0) {
-    return fmt::format("{} {} {} in time ({}), 80 %: {} of them; {}{}{}{}", who, best->replicas > 1 ? "have" : "has",
-                       share, goals_text(r), replicas_text(*best->replicas_interval), costs_text(*best),
+    return fmt::format("{} {} {}{} in time ({}), 80 %: {} of them; {}{}{}{}", who, best->replicas > 1 ? "have" : "has",
+                       share, burst_text(r, *best), goals_text(r), replicas_text(*best->replicas_interval),
+                       costs_text(*best),
                        beside_full(r, *best, rows), next_text(r, *best, rows), end);
   }
   std::string text = fmt::format(

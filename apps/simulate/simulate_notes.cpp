@@ -82,9 +82,9 @@ std::string intervals_note(const SimulateRequest& r, SimulatedRows rows) {
 
 // Servers that answers outlast have not filled when the last request comes; empty: they have.
 std::string too_short(const SimulateRequest& r, const SimulatedRow& row) {
+  if (!is_burst(r, row)) return {};
   const auto count = static_cast<double>(row.outcome.requests.size());
   const double wanted = lasting_count(row);
-  if (!r.lasts || count >= wanted || row.falls_behind()) return {};
   const std::string found = r.highest_rate    ? ": the rate that was found is that of a burst, more than lasts;"
                             : r.replicas == 0 ? ": the servers that were found bear a burst, not a rate that lasts;"
                                               : ";";
@@ -150,7 +150,7 @@ std::string in_step(const SimulateRequest& r, SimulatedRows rows) {
   const auto alike = [&](const Request& a) {
     return a.prompt == r.requests.front().prompt && a.output == r.requests.front().output;
   };
-  if (!std::ranges::all_of(r.requests, alike)) return {};
+  if (r.pause > 0 || !std::ranges::all_of(r.requests, alike)) return {};
   const std::string vary = r.drawn ? " (--spread 0.1)" : "";
   const auto several = [](const SimulatedRow& row) { return row.problem.empty() && row.replicas > 1; };
   if (r.clients < 2) {
@@ -167,24 +167,30 @@ std::string in_step(const SimulateRequest& r, SimulatedRows rows) {
                      "of all others", r.clients, vary);
 }
 
+// How clients ask.
+std::string clients_text(const SimulateRequest& r) {
+  if (r.clients == 0) return "";
+  const std::string pause = r.pause > 0 ? fmt::format(" and a pause of {:g} s in the mean is over", r.pause) : "";
+  if (r.clients == 1) return fmt::format("; one client sends the next when it is answered{}", pause);
+  if (r.most_clients) return fmt::format("; clients send the next when they are answered{}", pause);
+  return fmt::format("; {} clients send the next when they are answered{}", r.clients, pause);
+}
+
 }  // namespace
 
 std::vector<std::string> simulate_notes(const SimulateRequest& r, SimulatedRows rows) {
-  std::vector<std::string> notes = {fmt::format(
-      "{}{}", r.requests_text,
-      r.clients == 1  ? "; one client sends the next when it is answered"
-      : r.clients > 1 ? fmt::format("; {} clients send the next when they are answered", r.clients)
-                      : "")};
+  std::vector<std::string> notes = {(r.most_clients ? "of " : "") + r.requests_text + clients_text(r)};
   if (r.without_answer > 0) {
     notes.push_back(r.without_answer == 1
                         ? "one request of the file has no answer or no prompt and is left out"
                         : fmt::format("{} requests of the file have no answer or no prompt and are left out",
                                       r.without_answer));
   }
-  if (r.warm_up > 0) {
-    notes.push_back(fmt::format("times of requests are without the first of each of the {} clients, which all come at "
-                                "once; those between tokens (itl_ms) are of all",
-                                r.warm_up));
+  if (r.most_clients || r.warm_up_of(r.clients) > 0) {
+    notes.push_back(fmt::format("times of requests are without the first of each {}client{}; those between tokens "
+                                "(itl_ms) are of all",
+                                r.most_clients ? "" : fmt::format("of the {} ", r.clients),
+                                r.most_clients ? "" : r.pause > 0 ? "s" : "s, which all come at once"));
   }
   for (std::string& note : notes_of_rows(r, rows)) notes.push_back(std::move(note));
   const auto answers = std::ranges::count_if(rows, [](const SimulatedRow& row) { return row.problem.empty(); });
@@ -200,7 +206,8 @@ std::vector<std::string> simulate_notes(const SimulateRequest& r, SimulatedRows 
   for (std::string& note : prefix_notes(r, rows)) notes.push_back(std::move(note));
   for (const SimulatedRow& row : rows) devices.push_back(row.prefill_device);
   if (const std::string prices = prices_text(devices); !prices.empty()) {
-    notes.push_back("$: an hour, and of a million generated tokens at the rate that is served, " + prices);
+    notes.push_back("$: an hour, and of a million generated tokens at the rate at which requests come, or are served "
+                    "where servers fall behind, " + prices);
   }
   notes.push_back(intervals_note(r, shown_rows(r, rows)));
   return notes;

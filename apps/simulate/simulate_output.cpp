@@ -32,6 +32,7 @@ Table latency_table(const SimulateRequest& r, SimulatedRows rows) {
                    {"tokens/s", "tokens_per_s"},
                    {"TTFT p50 ms", "ttft_p50_ms"},    {"p99", "ttft_p99_ms"},
                    {"TPOT p50 ms", "tpot_p50_ms"},    {"p99", "tpot_p99_ms"}};
+  if (r.most_clients) table.columns.insert(table.columns.begin() + 2, {"clients, 80 %", "most_clients"});
   if (r.has_goals()) table.columns.push_back({"in time", "attained"});
   for (const SimulatedRow& row : rows) {
     std::vector<std::string> cells = {devices_text(row), policy_text(r, row)};
@@ -39,6 +40,10 @@ Table latency_table(const SimulateRequest& r, SimulatedRows rows) {
     const auto latency = [&](const Estimate& e, bool there) {
       cells.push_back(there ? with_interval(e, 1e3) : "–");
     };
+    if (r.most_clients) {
+      const auto& e = row.clients_interval;
+      cells.push_back(e ? fmt::format("{:.0f} ({:.0f} to {:.0f})", e->value, e->low80, e->high80) : "–");
+    }
     const Estimate& rate = row.rate_interval ? *row.rate_interval : row.requests_per_s;
     cells.push_back(priced ? rate_with_interval(rate) : "–");
     cells.push_back(priced ? number_text(row.tokens_per_s.value) : "–");
@@ -183,12 +188,15 @@ Json figures_json(const SimulateRequest& r, const SimulatedRow& row) {
   const bool gaps = row.has_gaps();
   return {{"arrival_rate_per_s", if_any(row.rate > 0, row.rate)},
           {"highest_rate_per_s", ends_json(row.rate_interval, 1)},
+          {"clients", if_any(row.clients > 0, row.clients)},
+          {"most_clients", ends_json(row.clients_interval, 1)},
           {"fewest_replicas", ends_json(row.replicas_interval, 1)},
           {"devices", row.devices()},
           {"usd_per_hour", price_json(row.usd_per_hour())},
           {"seconds", row.outcome.seconds},
           {"requests_per_s", ends_json(row.requests_per_s, 1)},
           {"tokens_per_s", ends_json(row.tokens_per_s, 1)},
+          {"lasting_tokens_per_s", row.lasting_tokens_per_s()},
           {"ttft_ms", latency_json(true, l.first_token)},
           {"tpot_ms", latency_json(gaps, l.token)},
           {"itl_ms", latency_json(gaps, l.gap)},
@@ -209,6 +217,7 @@ Json figures_json(const SimulateRequest& r, const SimulatedRow& row) {
           {"preemptions", preemptions(row)},
           {"waiting_at_end", row.outcome.waiting_at_end},
           {"falls_behind", row.falls_behind()},
+          {"burst", is_burst(r, row)},
           {"refused_requests", row.refused},
           {"usd_per_million_tokens", price_json(row.price())},
           {"prefill", prefill_json(row)},
@@ -260,11 +269,12 @@ std::string simulate_json(const SimulateRequest& request, SimulatedRows rows) {
   Json json = {{"answer", answer_text(request, rows)},
                {"model", request.workload.model.name},
                {"requests", request.requests.size()},
-               {"clients", request.clients > 0 ? Json(request.clients) : Json(nullptr)},
+               {"clients", request.clients > 0 && !request.most_clients ? Json(request.clients) : Json(nullptr)},
+               {"think_s", request.clients > 0 ? Json(request.pause) : Json(nullptr)},
                {"ttft_goal_ms", request.ttft_ms ? Json(*request.ttft_ms) : Json(nullptr)},
                {"tpot_goal_ms", request.tpot_ms ? Json(*request.tpot_ms) : Json(nullptr)},
                {"attainment_goal", request.attainment},
-               {"warm_up_requests", request.warm_up},
+               {"warm_up_requests", request.most_clients ? Json(nullptr) : Json(request.warm_up_of(request.clients))},
                {"rows", Json::array()}};
   for (const SimulatedRow& row : rows) {
     Json nested = row_json(request, row);

@@ -8,6 +8,7 @@ namespace kvroof {
 namespace {
 
 double served(const SimulateRequest& r, const SimulatedRow& row) {
+  if (r.most_clients) return row.clients;
   return r.highest_rate ? row.rate : r.replicas == 0 ? 1 : row.attained.value;
 }
 

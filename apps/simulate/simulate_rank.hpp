@@ -8,7 +8,8 @@
 
 namespace kvroof {
 
-// Requests a second with --rate max, all requests with --replicas auto, else the share that is in time: on each device.
+// Requests a second with --rate max, clients with --clients max, all requests with --replicas auto, else the share that
+// is in time: on each device.
 double served_by_device(const SimulateRequest& request, const SimulatedRow& row);
 // Whether a is worse than b; of those that stand alike the one that has fewer requests in time, where servers are
 // looked for, and then the one that makes fewer tokens/s.

@@ -20,10 +20,9 @@
 namespace kvroof {
 namespace {
 
-namespace po = boost::program_options;
-
 constexpr std::uint32_t kMostRequests = 10'000'000;
 constexpr std::uint32_t kMostOutput = 1U << 20;
+constexpr std::uint32_t kMostClients = 1U << 20, kMostClientsFound = 16000;
 constexpr double kNicGbPerS = 50;  // 400 Gb/s: a ConnectX-7 beside each GPU, as in a DGX H100
 
 std::optional<double> number_option(const Arguments& arguments, const char* option, double least, double most) {
@@ -61,10 +60,9 @@ void keep_within(const WorkloadRequest& workload, std::vector<Request>& requests
 void draw(const Arguments& arguments, std::uint32_t count, SimulateRequest& request) {
   DrawnRequests drawn;
   request.chosen_count = arguments.has("count");
-  // A client that sends one request alone makes no closed loop.
-  const std::uint32_t asked_again = std::min<std::uint32_t>(5 * std::min(request.clients, 4000U), 16000);
   drawn.count = request.chosen_count ? count_value("count", arguments.get<std::string>("count"), 1, kMostRequests)
-                                     : std::max(count, asked_again);
+                : request.clients > 0 ? static_cast<std::uint32_t>(request.sent_by(request.clients))
+                                      : count;
   drawn.prompt = request.workload.prompt;
   drawn.output = request.workload.output;
   drawn.spread = number_value("spread", arguments.get<std::string>("spread"), 0, 10);
@@ -161,13 +159,17 @@ void check_load(const Arguments& arguments, const SimulateRequest& request) {
   if (!arguments.has("requests") && !arguments.has("rate") && request.clients == 0) {
     throw usage_error("--rate is missing: requests a second, or max; or --requests FILE, or --clients N");
   }
-  const bool searches = request.highest_rate || request.replicas == 0;
-  if (searches && !request.has_goals()) {
+  const char* load = request.highest_rate ? "rate max" : "clients max";
+  const bool searches_load = request.highest_rate || request.most_clients;
+  if ((searches_load || request.replicas == 0) && !request.has_goals()) {
     throw usage_error(fmt::format("--{} needs a goal: --ttft-ms, --tpot-ms or both",
-                                  request.highest_rate ? "rate max" : "replicas auto"));
+                                  searches_load ? load : "replicas auto"));
   }
-  if (request.highest_rate && request.replicas == 0) {
-    throw usage_error("--rate max and --replicas auto: one of the two must be a number");
+  if (searches_load && request.replicas == 0) {
+    throw usage_error(fmt::format("--{} and --replicas auto: one of the two must be a number", load));
+  }
+  if (arguments.has("think-s") && request.clients == 0) {
+    throw usage_error("--think-s is of clients: --clients says how many there are");
   }
 }
 
@@ -176,6 +178,9 @@ void read_prefill_replicas(const Arguments& arguments, SimulateRequest& request)
   request.prefill.best = text == "auto";
   if (!request.prefill.best) {
     request.prefill.replicas = count_list("prefill-replicas", text, 0, kMostReplicas, ", or auto alone");
+  }
+  if (request.prefill.best && request.most_clients) {
+    throw usage_error("--clients max and --prefill-replicas auto: one of the two must be a number");
   }
   if (request.prefill.best && !request.has_goals()) {
     throw usage_error("--prefill-replicas auto needs a goal: --ttft-ms, --tpot-ms or both");
@@ -189,6 +194,13 @@ void read_prefill_replicas(const Arguments& arguments, SimulateRequest& request)
                                             request.replicas, request.replicas - 1);
     throw usage_error(fmt::format("--prefill-replicas {}: {}", text, expected))
         .note("--replicas counts all servers, those of prompts among them");
+  }
+}
+
+void set_pauses(const Arguments& arguments, SimulateRequest& request) {
+  request.pause = number_option(arguments, "think-s", 0, 1e6).value_or(0);
+  if (request.pause > 0) {
+    request.pauses = draw_pauses(static_cast<std::uint32_t>(request.requests.size()), request.pause, request.seed);
   }
 }
 
@@ -233,6 +245,20 @@ void set_prefill(const Arguments& arguments, SimulateRequest& request) {
 
 }  // namespace
 
+// A client that sends one request alone makes no closed loop. Of a given number all requests are sent.
+std::size_t SimulateRequest::sent_by(std::uint32_t of) const {
+  if (!requests.empty() && !most_clients) return requests.size();
+  const std::size_t twice = most_clients ? 2 * std::size_t{of} : 0;
+  const std::size_t several = std::max({5 * std::min<std::size_t>(of, 3200), twice, std::size_t{1000}});
+  return requests.empty() ? several : std::min(several, requests.size());
+}
+
+// All clients begin at once. With --count, and of a file, times are of all requests, as benchmarks count them.
+std::size_t SimulateRequest::warm_up_of(std::uint32_t of) const {
+  const bool chosen = !most_clients && (chosen_count || !drawn);
+  return of > 1 && !chosen && sent_by(of) >= 2ULL * of ? of : 0;
+}
+
 SchedulerLimits SimulateRequest::limits_on(const Device& device) const {
   SchedulerLimits limits = scheduler_limits(workload.engine_on(device));
   limits.step_tokens = step_tokens.value_or(limits.step_tokens);
@@ -246,51 +272,6 @@ TransferLink SimulateRequest::link_on(const Device& device) const {
   }
   const double arrival_ms = workload.engine_on(device).arrival_us * 1e-3;
   return {prefill.transfer_gbs.value_or(gbs) * 1e9, prefill.transfer_ms.value_or(arrival_ms) * 1e-3};
-}
-
-void describe_simulate(po::options_description_easy_init add) {
-  describe_workload(add);
-  add("device", po::value<std::string>(), kDevicesHelp);
-  add("requests", po::value<std::string>(),
-      "a trace of requests, CSV or JSON lines: Azure, BurstGPT, Mooncake, Qwen-Bailian, Vidur, Splitwise, "
-      "LLMServingSim, or arrival_s,prompt,output");
-  add("rate", po::value<std::string>(),
-      "requests a second (of a trace: in place of its own), or max: the highest that meets the goals");
-  add("clients", po::value<std::string>(), "clients that each send a request when the one before is answered");
-  add("count", po::value<std::string>(),
-      "requests that are drawn, or the first of a file (default: all of a file; 1000; at a rate as many as fill the "
-      "servers, of clients five each, up to 16000)");
-  add("arrivals", po::value<std::string>()->default_value("poisson"), "poisson | constant | gamma:SHAPE");
-  add("spread", po::value<std::string>()->default_value("0.1"),
-      "standard deviation of the drawn lengths over their mean; 0: all have the mean, so that what begins together "
-      "ends together");
-  describe_prefixes(add);
-  add("replicas", po::value<std::string>()->default_value("1"),
-      "servers that share the requests, or auto: as few as meet the goals");
-  add("prefill-replicas", po::value<std::string>(),
-      "of --replicas so many compute prompts alone and hand caches over to the others, a list (0: none), or auto: "
-      "none, and the number that meets the goals best");
-  add("prefill-device", po::value<std::string>(), "device of those servers (default: --device)");
-  add("prefill-tp", po::value<std::string>(), "devices of each of those servers (default: as --tp)");
-  add("transfer-gbs", po::value<std::string>(),
-      "GB/s at which a device sends or receives a cache (default: 50, a NIC of 400 Gb/s, or its PCIe if slower)");
-  add("transfer-ms", po::value<std::string>(),
-      "ms until a cache is there, beside its bytes (default: from arrival to queue, as the engine takes)");
-  add("ttft-ms", po::value<std::string>(), "goal: a request's first token within so many ms");
-  add("tpot-ms", po::value<std::string>(), "goal: a request's mean time per further token");
-  add("attainment", po::value<std::string>()->default_value("0.9"), "share of requests that must meet the goals");
-  add("max-num-batched-tokens", po::value<std::string>(),
-      "tokens of prompts and answers in a step at most (default: the engine's)");
-  describe_prices(add);
-  add("by", po::value<std::string>(),
-      "what ranks: device, what is served on each | usd, for the money, at the highest price (default: device; with "
-      "--replicas auto usd, where all devices have a price)");
-  add("top", po::value<std::string>()->default_value("10"), "of ranked rows, the first that all tables show");
-  add("cold", po::bool_switch(),
-      "the servers have just started: intervals hold for a first minute, in which kernels are compiled");
-  add("per-request", po::value<std::string>(), "write what became of each request to this CSV file");
-  add("svg", po::value<std::string>(),
-      "write the picture of how many requests had their first token by when to this file");
 }
 
 // Throws where one sequence passes more tokens a step than a step may have.
@@ -357,7 +338,10 @@ SimulateRequest simulate_request(const Arguments& arguments, std::uint32_t count
   request.lasts = arguments.has("rate");
   if (request.lasts && !request.highest_rate) request.asked_rate = rate_of(arguments);
   if (arguments.has("clients")) {
-    request.clients = count_value("clients", arguments.get<std::string>("clients"), 1, 1U << 20);
+    request.most_clients = arguments.get<std::string>("clients") == "max";
+    request.clients = request.most_clients
+                          ? kMostClientsFound
+                          : count_value("clients", arguments.get<std::string>("clients"), 1, kMostClients, ", or max");
   }
   const auto& replicas = arguments.get<std::string>("replicas");
   request.replicas = replicas == "auto" ? 0 : count_value("replicas", replicas, 1, kMostReplicas, ", or auto");
@@ -371,11 +355,7 @@ SimulateRequest simulate_request(const Arguments& arguments, std::uint32_t count
   check_load(arguments, request);
   set_prefill(arguments, request);
   arguments.has("requests") ? read(arguments, request) : draw(arguments, count, request);
-  // All clients begin at once. With --count, and of a file, times are of all requests, as benchmarks count them.
-  const bool chosen = request.chosen_count || !request.drawn;
-  if (request.clients > 1 && !chosen && request.requests.size() >= 2ULL * request.clients) {
-    request.warm_up = request.clients;
-  }
+  set_pauses(arguments, request);
   set_prefixes(arguments, request);
   set_device_prices(arguments, request);
   set_rank(arguments, request);

@@ -50,7 +50,9 @@ struct SimulateRequest {
   bool lasts = false;              // requests go on coming at a rate (--rate), not as a file's own times have it
   bool highest_rate = false;       // --rate max: the highest that meets the goals is looked for
   std::uint32_t clients = 0;       // of a closed loop; 0: requests come by themselves
-  std::uint32_t warm_up = 0;       // requests at the start that times and shares are not of
+  bool most_clients = false;       // so many as meet the goals are looked for, up to `clients`
+  std::vector<double> pauses;      // of clients, before requests (ServingSetup); empty: they ask at once
+  double pause = 0;                // their mean, seconds
   std::uint32_t replicas = 1;      // all servers; 0: as few as meet the goals
   PrefillRequest prefill;
   std::optional<double> ttft_ms, tpot_ms;  // goals of each request
@@ -64,7 +66,10 @@ struct SimulateRequest {
 
   [[nodiscard]] bool has_goals() const { return ttft_ms || tpot_ms; }
   // Whether rows stand in the order of what is best: where something is looked for, or it was asked for.
-  [[nodiscard]] bool ranks() const { return ranks_rows || highest_rate || replicas == 0; }
+  [[nodiscard]] bool ranks() const { return ranks_rows || highest_rate || most_clients || replicas == 0; }
+  // Of so many clients: requests that they send, and how many of them, at the start, times and shares are not of.
+  [[nodiscard]] std::size_t sent_by(std::uint32_t clients) const;
+  [[nodiscard]] std::size_t warm_up_of(std::uint32_t clients) const;
   [[nodiscard]] SchedulerLimits limits_on(const Device& device) const;
   // Between the servers of prompts and those of answers, on a device.
   [[nodiscard]] const Device& prefill_device(const Device& device) const {

@@ -105,7 +105,7 @@ class RowPricing {
     if (request_.clients == 0 && !request_.highest_rate && requests_.back().arrival > 0) {
       row_.rate = static_cast<double>(requests_.size() - 1) / requests_.back().arrival;
     }
-    row_.outcome = simulator_.outcome(row_.rate, servers());
+    row_.outcome = simulator_.outcome(load(), servers());
     row_.met = simulator_.meets(row_.outcome);
     set_readings();
     price_outcome();
@@ -132,6 +132,7 @@ class RowPricing {
     return prefix_setup(request_, cost, device, row_.workload->policy(), profiles_.back().mean);
   }
   [[nodiscard]] Servers servers() const { return {row_.replicas, row_.prefill_replicas}; }
+  [[nodiscard]] double load() const { return request_.most_clients ? row_.clients : row_.rate; }
   // Servers of answers, and of prompts where there are some.
   [[nodiscard]] std::vector<const CostModel*> servers_of_row() const {
     if (row_.disaggregated()) return {&cost_, &prefill_cost_};
@@ -177,7 +178,7 @@ std::string RowPricing::memory_problem() const {
 
 // Why a search would be in vain; empty: it would not.
 std::string RowPricing::few_problem() const {
-  const bool searches = request_.replicas == 0 || request_.highest_rate;
+  const bool searches = request_.replicas == 0 || request_.highest_rate || request_.most_clients;
   const auto all = static_cast<double>(request_.requests.size());
   if (!searches || static_cast<double>(requests_.size()) >= request_.attainment * all) return {};
   return fmt::format("{} of {} requests {}", row_.refused, request_.requests.size(),
@@ -196,6 +197,7 @@ void RowPricing::search() {
     row_.rate = best.rate;
   }
   if (request_.highest_rate && !row_.best_split) row_.rate = highest_rate(simulator_, servers());
+  row_.clients = request_.most_clients ? most_clients(simulator_, servers()) : request_.clients;
 }
 
 // Why a search for a rate or for servers has no answer; empty: it has one.
@@ -208,6 +210,7 @@ std::string RowPricing::search_problem() const {
                        : row_.prefill_replicas > 0 ? " for answers"
                                                        : "");
   }
+  if (request_.most_clients && row_.clients == 0) return few + ", even with one client";
   if (!request_.highest_rate) return "";
   if (row_.rate == 0) return few + ", however slowly they come";
   if (std::isfinite(row_.rate)) return "";
@@ -257,7 +260,7 @@ void RowPricing::price_outcome() {
   EndSummaries summaries;
   Ends requests{}, tokens{}, attained{};
   for (std::size_t i = 0; i < kEstimateEnds.size(); ++i) {
-    const ServingOutcome outcome = i == 0 ? row_.outcome : simulator_.outcome(row_.rate, servers(), readings_[i]);
+    const ServingOutcome outcome = i == 0 ? row_.outcome : simulator_.outcome(load(), servers(), readings_[i]);
     summaries[i] = summarise_serving(outcome);
     requests[i] = summaries[i].requests_per_s;
     tokens[i] = summaries[i].tokens_per_s;
@@ -275,18 +278,23 @@ void RowPricing::price_search() {
   for (std::size_t i = 0; i < kEstimateEnds.size(); ++i) {
     const RowReading& reading = readings_[i];
     if (request_.highest_rate) at[i] = i == 0 ? row_.rate : highest_rate(simulator_, servers(), reading, row_.rate);
+    if (request_.most_clients) {
+      at[i] = i == 0 ? row_.clients : most_clients(simulator_, servers(), reading, row_.clients);
+    }
     if (request_.replicas != 0) continue;
     const std::uint32_t all = i == 0 ? row_.replicas : fewest(reading, row_.replicas).all;
     at[i] = all > 0 ? all : std::numeric_limits<double>::infinity();
   }
   if (request_.highest_rate) row_.rate_interval = falling_estimate_of(at);
+  if (request_.most_clients) row_.clients_interval = falling_estimate_of(at);
   if (request_.replicas == 0) row_.replicas_interval = estimate_of(at);
 }
 
 // "trial 57: 12.3 requests/s on 4 servers": what a search simulates now, of all rows together.
-std::string trial_text(const SimulateRequest& request, std::size_t number, double rate, const Servers& servers) {
+std::string trial_text(const SimulateRequest& request, std::size_t number, double load, const Servers& servers) {
   std::string text = fmt::format("trial {}:", number);
-  if (request.highest_rate) text += fmt::format(" {:.3g} requests/s on", rate);
+  if (request.highest_rate) text += fmt::format(" {:.3g} requests/s on", load);
+  if (request.most_clients) text += fmt::format(" {:.0f} clients on", load);
   return text + fmt::format(" {} server{}", servers.all, servers.all == 1 ? "" : "s");
 }
 
@@ -315,9 +323,27 @@ std::optional<UsdRange> SimulatedRow::usd_per_hour() const {
   return UsdRange{answers->low_usd + prompts->low_usd, answers->high_usd + prompts->high_usd};
 }
 
+double SimulatedRow::lasting_tokens_per_s() const {
+  const auto& all = outcome.requests;
+  double per_s = rate;
+  if (clients > 0) {  // while they go on asking
+    const double asked_for = all.back().request.arrival - all[outcome.warm_up].request.arrival;
+    per_s = asked_for > outcome.seconds / 2 ? static_cast<double>(all.size() - 1 - outcome.warm_up) / asked_for : 0;
+  }
+  if (!(per_s > 0) || falls_behind()) return tokens_per_s.value;
+  double tokens = 0;
+  for (const ServedRequest& r : all) tokens += r.request.output;
+  return per_s * tokens / static_cast<double>(all.size());
+}
+
 double lasting_count(const SimulatedRow& row, double answers) {
   const bool has_rate = row.problem.empty() && row.rate > 0 && std::isfinite(row.rate);
   return has_rate ? answers * row.latency.whole.mean.value * row.rate : 0;
+}
+
+bool is_burst(const SimulateRequest& request, const SimulatedRow& row) {
+  const auto count = static_cast<double>(row.outcome.requests.size());
+  return request.lasts && row.problem.empty() && count < lasting_count(row) && !row.falls_behind();
 }
 
 std::uint32_t more_requests(const SimulateRequest& request, SimulatedRows rows) {
@@ -359,9 +385,9 @@ std::vector<SimulatedRow> simulate_rows(const SimulateRequest& request, const st
   Progress progress(arguments, "simulating");
   std::mutex one_at_a_time;
   std::size_t done = 0, trials = 0;
-  const auto tell = [&](double rate, const Servers& servers) {
+  const auto tell = [&](double load, const Servers& servers) {
     const std::lock_guard lock(one_at_a_time);
-    progress.under_way(trial_text(request, ++trials, rate, servers));
+    progress.under_way(trial_text(request, ++trials, load, servers));
   };
   pool.parallel_for(rows.size(), [&](std::size_t i) {
     RowPricing(request, profiles.at(rows[i].workload), rows[i], tell).price();

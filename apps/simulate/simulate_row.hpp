@@ -24,9 +24,10 @@ struct SimulatedRow {
   const Device* prefill_device = nullptr;
   bool best_split = false;      // their number was looked for
   double rate = 0;              // requests a second that arrive; 0: of clients
-  // What was looked for with --rate max and --replicas auto; an end of replicas is infinite where no number meets the
-  // goals with times so long, one of rates where any rate does with times so short.
-  std::optional<Estimate> rate_interval, replicas_interval;
+  std::uint32_t clients = 0;    // of a closed loop
+  // What was looked for with --rate max, --clients max and --replicas auto; an end of replicas is infinite where no
+  // number meets the goals with times so long, one of rates where any rate does with times so short.
+  std::optional<Estimate> rate_interval, clients_interval, replicas_interval;
   std::size_t refused = 0;      // requests that do not fit on a server by themselves, and miss the goals
   std::vector<std::size_t> numbers;  // of those that are served, among all; empty: all are
   bool met = true;              // the goals, by the share of requests that was asked for
@@ -50,9 +51,12 @@ struct SimulatedRow {
   }
   // Of all servers; nothing where a device has no price.
   [[nodiscard]] std::optional<UsdRange> usd_per_hour() const;
-  // Of a million tokens of theirs.
+  // Tokens a second that they make for as long as requests come: where they keep up, the answers of those. What is
+  // counted of a run (tokens_per_s) has its end in it, in which the last answers are waited for.
+  [[nodiscard]] double lasting_tokens_per_s() const;
+  // Of a million of these.
   [[nodiscard]] std::optional<UsdRange> price() const {
-    return price_of_million_tokens(usd_per_hour(), tokens_per_s.value);
+    return price_of_million_tokens(usd_per_hour(), lasting_tokens_per_s());
   }
   [[nodiscard]] bool falls_behind() const { return rate > 0 && kvroof::falls_behind(outcome); }
   // The number of a served request among all.
@@ -64,6 +68,9 @@ using SimulatedRows = std::span<const SimulatedRow>;
 // How many requests come at the row's rate while so many answers take; after a few as many end as begin. 0: of rows
 // without a rate.
 double lasting_count(const SimulatedRow& row, double answers = 4);
+// Whether servers were still filling when the last request of a rate that is to last came: what was found is that of a
+// burst.
+bool is_burst(const SimulateRequest& request, const SimulatedRow& row);
 // Where --count says nothing and servers were still filling when the last request came: how many to draw instead; 0:
 // they were not.
 std::uint32_t more_requests(const SimulateRequest& request, SimulatedRows rows);

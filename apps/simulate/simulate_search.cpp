@@ -48,39 +48,49 @@ std::uint32_t least_that(std::uint32_t most, Guess guess, Holds holds) {
 
 }  // namespace
 
-ServingOutcome RowSimulator::simulated(double rate, Servers servers, const RowReading& reading,
+std::size_t RowSimulator::sent_at(double load) const {
+  return request_.most_clients ? std::min(request_.sent_by(clients_at(load)), requests_.size()) : requests_.size();
+}
+
+std::size_t RowSimulator::warm_up_at(double load) const {
+  return std::min(request_.warm_up_of(clients_at(load)), sent_at(load) / 2);
+}
+
+ServingOutcome RowSimulator::simulated(double load, Servers servers, const RowReading& reading,
                                        const std::optional<LateLimit>& late) const {
-  listener_(rate, servers);
-  std::vector<Request> requests = requests_;
+  listener_(load, servers);
+  std::vector<Request> requests(requests_.begin(), requests_.begin() + static_cast<std::ptrdiff_t>(sent_at(load)));
   if (request_.highest_rate) {
-    for (Request& r : requests) r.arrival /= rate;
+    for (Request& r : requests) r.arrival /= load;
   }
+  const std::uint32_t clients = clients_at(load);
   const bool routes = request_.prefix_cache && request_.prefix_cache->routes;
   const DeploymentCosts answers(answers_.cost, profiles_, reading.answers);
   const auto warmed_up = [&](ServingOutcome outcome) {
-    outcome.warm_up = warm_up();
+    outcome.warm_up = warm_up_at(load);
     return outcome;
   };
   if (servers.prefill == 0) {
     const std::uint32_t groups = answers_.cost.deployment().data_parallel;
-    return warmed_up(simulate_serving(
-        answers, {answers_.limits, servers.all, request_.clients, answers_.prefixes, routes, groups, late}, requests));
+    const ServingSetup setup{answers_.limits, servers.all, clients, answers_.prefixes, routes,
+                             groups,          late,        request_.pauses};
+    return warmed_up(simulate_serving(answers, setup, requests));
   }
   const DeploymentCosts prompts(prompts_.cost, profiles_, reading.prompts);
   const DisaggregatedSetup setup{prompts_.limits, answers_.limits, servers.prefill, servers.all - servers.prefill,
-                                 link_, request_.clients, prompts_.prefixes, routes, late};
+                                 link_, clients, prompts_.prefixes, routes, late, request_.pauses};
   return warmed_up(simulate_disaggregated(prompts, answers, setup, requests));
 }
 
-bool RowSimulator::meets(double rate, Servers servers, const RowReading& reading) const {
+bool RowSimulator::meets(double load, Servers servers, const RowReading& reading) const {
   if (!request_.has_goals()) return true;
   LateLimit late = goals();
-  late.warm_up = warm_up();
-  const auto counted = static_cast<double>(requests_.size() - late.warm_up);
+  late.warm_up = warm_up_at(load);
+  const auto counted = static_cast<double>(sent_at(load) - late.warm_up);
   // One more than may be late, so that it does not matter how the share is rounded.
   const double most = counted * (1 - request_.attainment / served_share()) + 1;
   late.most_late = static_cast<std::size_t>(std::max(most, 0.0));
-  const ServingOutcome outcome = simulated(rate, servers, reading, late);
+  const ServingOutcome outcome = simulated(load, servers, reading, late);
   return !outcome.gave_up && meets(outcome);
 }
 
@@ -148,6 +158,16 @@ double highest_rate(const RowSimulator& simulator, Servers servers, const RowRea
   });
   if (missed == 0) return std::numeric_limits<double>::infinity();
   return missed == 1 ? 0 : rate_at(missed - 2);
+}
+
+std::uint32_t most_clients(const RowSimulator& simulator, Servers servers, const RowReading& reading,
+                           std::uint32_t about) {
+  const std::uint32_t all = simulator.request().clients;
+  const Guess guess{std::max(about, 7U) + 1, std::max(about / 16, 1U)};
+  const std::uint32_t missed = least_that(all, guess, [&](std::uint32_t clients) {
+    return !simulator.meets(clients, servers, reading);
+  });
+  return missed == 0 ? all : missed - 1;
 }
 
 BestSplit best_split(const RowSimulator& simulator, std::uint32_t all) {

@@ -29,8 +29,8 @@ struct ServerKind {
   std::optional<PrefixCacheSetup> prefixes;  // where it computes prompts
 };
 
-// Is told of each simulation before it begins: its rate, with --rate max, and its servers.
-using TrialListener = std::function<void(double rate, const Servers& servers)>;
+// Is told of each simulation before it begins: its load and its servers.
+using TrialListener = std::function<void(double load, const Servers& servers)>;
 
 class RowSimulator {
  public:
@@ -46,9 +46,10 @@ class RowSimulator {
         link_(link),
         listener_(std::move(listener)) {}
 
-  // At so many requests a second, for --rate max; else the rate is that of the requests.
-  [[nodiscard]] ServingOutcome outcome(double rate, Servers servers, const RowReading& reading = {}) const {
-    return simulated(rate, servers, reading, {});
+  // The load is what is looked for: requests a second (--rate max), or clients (--clients max); else it is that of the
+  // requests.
+  [[nodiscard]] ServingOutcome outcome(double load, Servers servers, const RowReading& reading = {}) const {
+    return simulated(load, servers, reading, {});
   }
   // Of all requests: those that do not fit are not in time.
   [[nodiscard]] double attained(const ServingOutcome& outcome) const;
@@ -62,7 +63,7 @@ class RowSimulator {
     return attained(outcome) >= request_.attainment && !(request_.lasts && falls_behind(outcome));
   }
   // The same, of an outcome that need not be whole.
-  [[nodiscard]] bool meets(double rate, Servers servers, const RowReading& reading) const;
+  [[nodiscard]] bool meets(double load, Servers servers, const RowReading& reading) const;
   [[nodiscard]] const SimulateRequest& request() const { return request_; }
   [[nodiscard]] const std::vector<Request>& requests() const { return requests_; }
   // Devices of a server of answers, and of one of prompts.
@@ -70,10 +71,15 @@ class RowSimulator {
   [[nodiscard]] std::uint32_t prefill_devices() const { return prompts_.cost.deployment().devices(); }
 
  private:
-  [[nodiscard]] ServingOutcome simulated(double rate, Servers servers, const RowReading& reading,
+  [[nodiscard]] ServingOutcome simulated(double load, Servers servers, const RowReading& reading,
                                          const std::optional<LateLimit>& late) const;
   [[nodiscard]] LateLimit goals() const;
-  [[nodiscard]] std::size_t warm_up() const { return std::min<std::size_t>(request_.warm_up, requests_.size() / 2); }
+  [[nodiscard]] std::uint32_t clients_at(double load) const {
+    return request_.most_clients ? static_cast<std::uint32_t>(load) : request_.clients;
+  }
+  // Of those that fit, requests that come at that load, and how many of them are no part of times.
+  [[nodiscard]] std::size_t sent_at(double load) const;
+  [[nodiscard]] std::size_t warm_up_at(double load) const;
 
   const SimulateRequest& request_;
   const std::vector<Request>& requests_;
@@ -96,6 +102,9 @@ Servers fewest_split(const RowSimulator& simulator, const RowReading& reading = 
 // The highest rate that meets the goals; 0: even requests that come one by one do not; infinity: they do at any rate,
 // for they are too few to fill the servers. It is looked for from about `about` on; 0: from what servers can answer.
 double highest_rate(const RowSimulator& simulator, Servers servers, const RowReading& reading = {}, double about = 0);
+// Likewise the most clients; 0: one already misses the goals.
+std::uint32_t most_clients(const RowSimulator& simulator, Servers servers, const RowReading& reading = {},
+                           std::uint32_t about = 0);
 // Of so many servers, those of prompts alone with which the highest rate is highest, and that rate; or, at the rate of
 // the requests, with which most of them meet the goals.
 struct BestSplit {

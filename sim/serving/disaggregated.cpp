@@ -21,7 +21,7 @@ class Disaggregation {
         setup_(setup),
         outcome_(outcome),
         served_(outcome.requests),
-        arrivals_(requests, setup.clients, outcome.requests),
+        arrivals_(requests, setup.clients, setup.pauses, outcome.requests),
         late_(setup.late, outcome.requests),
         prompts_(served_) {
     for (ServedRequest& prompt : prompts_) {

@@ -34,6 +34,7 @@ struct DisaggregatedSetup {
   std::optional<PrefixCacheSetup> prefixes = {};  // of each server of prompts
   bool routes_by_prefix = false;                  // to these: chosen_replica()
   std::optional<LateLimit> late = {};
+  std::span<const double> pauses = {};  // as of ServingSetup
 };
 
 // The costs of a server of prompts and of one of answers. Each request fits on both by itself. Deterministic.

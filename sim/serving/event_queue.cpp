@@ -1,7 +1,5 @@
 #include "sim/serving/event_queue.hpp"
 
-#include <algorithm>
-#include <limits>
 
 namespace kvroof {
 
@@ -12,23 +10,31 @@ void EventQueue::note(std::size_t what, std::optional<double> when) {
   if (when) events_.insert({*when, what});
 }
 
-Arrivals::Arrivals(const std::vector<Request>& requests, std::uint32_t clients, std::vector<ServedRequest>& served)
-    : served_(served), sent_(clients > 0 ? 0 : requests.size()) {
+Arrivals::Arrivals(const std::vector<Request>& requests, std::uint32_t clients, std::span<const double> pauses,
+                   std::vector<ServedRequest>& served)
+    : served_(served), clients_(clients), pauses_(pauses) {
   served.reserve(requests.size());
-  for (const Request& request : requests) {
-    served.push_back({.request = request});
-    if (clients > 0) served.back().request.arrival = std::numeric_limits<double>::infinity();
-  }
+  for (const Request& request : requests) served.push_back({.request = request});
   answered(clients, 0);
 }
 
 bool Arrivals::come_before(const EventQueue& events) const {
-  return more() && (events.empty() || served_[next_].request.arrival <= events.next().first);
+  return more() && (events.empty() || next_time() <= events.next().first);
+}
+
+std::size_t Arrivals::take() {
+  if (clients_ > 0) {
+    served_[next_].request.arrival = due_.top();
+    due_.pop();
+  }
+  return next_++;
 }
 
 void Arrivals::answered(std::size_t requests, double now) {
-  const std::size_t until = std::min(served_.size(), sent_ + requests);
-  while (sent_ < until) served_[sent_++].request.arrival = now;
+  if (clients_ == 0) return;
+  for (; requests > 0; --requests, ++begun_) {
+    due_.push(pauses_.empty() ? now : now + pauses_[begun_ % pauses_.size()]);
+  }
 }
 
 }  // namespace kvroof

@@ -10,7 +10,7 @@ namespace kvroof {
 namespace {
 
 // What is drawn for a request; each has random numbers of its own.
-enum class Purpose : std::uint32_t { kArrival, kPrompt, kOutput };
+enum class Purpose : std::uint32_t { kArrival, kPrompt, kOutput, kPause };
 
 // A sequence of numbers in (0, 1) for one purpose of one request.
 class Draws {
@@ -57,6 +57,12 @@ std::uint32_t length_of(double mean, double spread, Draws draws) {
 }
 
 }  // namespace
+
+std::vector<double> draw_pauses(std::uint32_t count, double mean, std::uint64_t seed) {
+  std::vector<double> pauses(count);
+  for (std::uint32_t i = 0; i < count; ++i) pauses[i] = -mean * std::log(Draws(seed, i, Purpose::kPause).uniform());
+  return pauses;
+}
 
 std::vector<Request> draw_requests(const DrawnRequests& drawn) {
   std::vector<Request> requests;

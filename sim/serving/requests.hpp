@@ -32,6 +32,10 @@ struct DrawnRequests {
   std::uint64_t seed = 0;
 };
 
+// Seconds for which clients wait before their requests, from an exponential distribution (the interactive system of
+// operational analysis, Denning and Buzen 1978). Same values, same pauses, on every machine.
+std::vector<double> draw_pauses(std::uint32_t count, double mean, std::uint64_t seed);
+
 // In the order of their arrival, the first at 0. Same values, same requests, on every machine.
 std::vector<Request> draw_requests(const DrawnRequests& drawn);
 

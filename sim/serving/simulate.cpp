@@ -25,7 +25,7 @@ class Simulation {
  public:
   Simulation(const ServingCosts& costs, const ServingSetup& setup, const std::vector<Request>& requests,
              ServingOutcome& outcome)
-      : setup_(setup), outcome_(outcome), arrivals_(requests, setup.clients, outcome.requests),
+      : setup_(setup), outcome_(outcome), arrivals_(requests, setup.clients, setup.pauses, outcome.requests),
         late_(setup.late, outcome.requests) {
     const std::size_t groups = std::size_t{setup.replicas} * setup.groups;
     groups_.reserve(groups);
@@ -59,12 +59,13 @@ class Simulation {
     if (arrivals_.is_last()) {
       for (const Replica& group : groups_) outcome_.waiting_at_end += group.waiting();
     }
-    ServedRequest& served = outcome_.requests[arrivals_.next()];
+    const std::size_t request = arrivals_.take();
+    ServedRequest& served = outcome_.requests[request];
     const std::size_t i = chosen_replica(groups_, served.request, setup_.routes_by_prefix);
     const std::size_t server = i / setup_.groups;
     served.replica = static_cast<std::uint32_t>(server);
     served.group = static_cast<std::uint32_t>(i % setup_.groups);
-    groups_[i].arrive(arrivals_.take());
+    groups_[i].arrive(request);
     events_.note(server, servers_[server].next_event());
   }
 

@@ -30,6 +30,9 @@ struct ServingSetup {
   // a prefix cache of its own, and these limits. A request goes to one of all servers' groups as to a server.
   std::uint32_t groups = 1;
   std::optional<LateLimit> late = {};
+  // Seconds that clients wait before they send a request, the first as well, in the order in which they begin to wait
+  // and over again; empty: they do not wait. They outlive the simulation.
+  std::span<const double> pauses = {};
 };
 
 struct ServingOutcome {

@@ -82,7 +82,7 @@ TEST_CASE("a row of stages and groups says what it is, counts its devices, and e
   for (const json& row : paid) {
     const double devices = 4 * row["pipeline_stages"].get<double>();
     CHECK(row["usd_per_million_tokens"]["low"].get<double>() ==
-          Approx(devices * 3.6 / 3600 / value(row["tokens_per_s"]) * 1e6));
+          Approx(devices * 3.6 / 3600 / row["lasting_tokens_per_s"].get<double>() * 1e6));
   }
   std::istringstream requests(slurp(folder.file("r.csv")));
   std::string line;

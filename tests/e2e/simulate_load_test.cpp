@@ -120,12 +120,22 @@ TEST_CASE("servers are said to keep up with the requests that came, where fewer 
   CHECK_FALSE(has_note(few, "servers keep up, though"));
 }
 
-TEST_CASE("a million tokens cost what all devices cost while they are made") {
-  const json row = simulate("--model llama-3-8b --device h100-sxm --engine vllm --prompt 512 --output 128 --rate 4 "
-                            "--count 200 --replicas 2 --usd-per-hour 3")["rows"][0];
-  const double expected = 2 * 3.0 / 3600 / row["tokens_per_s"]["value"].get<double>() * 1e6;
-  CHECK(row["usd_per_million_tokens"]["low"].get<double>() == Approx(expected));
-  CHECK(row["usd_per_million_tokens"]["high"].get<double>() == Approx(expected));
+TEST_CASE("a million tokens cost what all devices cost while they are made, however long the end of a run is") {
+  const std::string work = "--model llama-3-8b --device h100-sxm --engine vllm --prompt 512 --output 2048 --spread 0 "
+                           "--replicas 2 --usd-per-hour 3 --rate 4 --arrivals constant --count ";
+  const double expected = 2 * 3.0 / 3600 / (4 * 2048) * 1e6;
+  for (const char* count : {"200", "1500"}) {
+    const json row = simulate(work + count)["rows"][0];
+    CHECK(row["usd_per_million_tokens"]["low"].get<double>() == Approx(expected));
+    CHECK(row["usd_per_million_tokens"]["high"].get<double>() == Approx(expected));
+  }
+  CHECK(simulate(work + "200")["rows"][0]["tokens_per_s"]["value"].get<double>() < 0.9 * 4 * 2048);
+  // Of clients likewise: ten rounds with their end come near one with a hundred.
+  const auto clients = [&](const char* count) {
+    return simulate(std::string("--model llama-3-8b --device h100-sxm --engine vllm --prompt 512 --output 512 --clients "
+                                "20 --count ") + count)["rows"][0]["usd_per_million_tokens"]["low"].get<double>();
+  };
+  CHECK(clients("200") == Approx(clients("2000")).epsilon(0.04));
   const Ran free = run_program("compare --model llama-3-8b --device h100-sxm --usd-per-hour 0");
   CHECK(free.code == 2);
 }

@@ -118,8 +118,10 @@ TEST_CASE("the best number of servers for prompts serves no less than any other,
     if (row["problem"].is_null()) CHECK(value(row["highest_rate_per_s"]) <= 1.011 * most);
   }
   const std::string out = run_program("simulate " + words + "--prefill-replicas auto").out;
-  CHECK((out.find("without servers for prompts alone, 4 of") != std::string::npos ||
-         out.find("with servers for prompts alone, ") != std::string::npos));
+  const std::string said =
+      json::parse(run_program("simulate " + words + "--prefill-replicas auto --format json").out)["answer"];
+  CHECK((said.find("; without servers for prompts alone, 4 of") != std::string::npos ||
+         said.find("; with servers for prompts alone, ") != std::string::npos));
   CHECK(out.find("KV moved") != std::string::npos);
 }
 

@@ -152,10 +152,11 @@ TEST_CASE("a simulated loop of clients with drafts has the token that a plan com
 TEST_CASE("what drafts change is said of servers that are looked for, however many and of what kind each row has") {
   const std::string work =
       "simulate --model llama-3.1-8b --device h100-sxm --engine vllm --draft eagle3 --speculate 0,3:0.7 ";
-  const std::string few = run_program(work + "--prompt 2k --output 256 --rate 40 --count 100 --replicas auto "
-                                             "--ttft-ms 2000 --tpot-ms 15").out;
+  const Ran ran = run_program(work + "--prompt 2k --output 256 --rate 40 --count 100 --replicas auto --ttft-ms 2000 "
+                                     "--tpot-ms 15 --format json");
+  const std::string few = json::parse(ran.out)["answer"];
   CHECK(few.find("; without drafts ") != std::string::npos);
-  CHECK(few.find("of h100-sxm.\n") != std::string::npos);
+  CHECK(few.ends_with("of h100-sxm."));
   const Ran wrong = run_program(work + "--rate 1 --max-num-batched-tokens 3");
   CHECK(wrong.code == 2);
   CHECK(wrong.err.find("a sequence passes 4 tokens a step") != std::string::npos);

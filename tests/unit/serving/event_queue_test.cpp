@@ -25,7 +25,7 @@ TEST_CASE("of events the earliest comes first, and of those at one time the lowe
 
 TEST_CASE("a request comes before an event at the same time") {
   std::vector<ServedRequest> served;
-  Arrivals arrivals({{2, 20, 5}, {3, 20, 5}}, 0, served);
+  Arrivals arrivals({{2, 20, 5}, {3, 20, 5}}, 0, {}, served);
   EventQueue events;
   CHECK(arrivals.come_before(events));
   events.note(0, 2.0);
@@ -39,7 +39,7 @@ TEST_CASE("a request comes before an event at the same time") {
 
 TEST_CASE("a client sends its next request when the one before is answered, as long as there are some") {
   std::vector<ServedRequest> served;
-  Arrivals arrivals({{9, 20, 5}, {9, 20, 5}, {9, 20, 5}}, 2, served);
+  Arrivals arrivals({{9, 20, 5}, {9, 20, 5}, {9, 20, 5}}, 2, {}, served);
   arrivals.take();
   arrivals.take();
   CHECK_FALSE(arrivals.more());
@@ -48,6 +48,25 @@ TEST_CASE("a client sends its next request when the one before is answered, as l
   CHECK(served[1].request.arrival == 0);
   CHECK(served[2].request.arrival == 4.5);
   CHECK_FALSE(arrivals.more());
+}
+
+TEST_CASE("a client that pauses sends its next request so long after the answer, whoever was answered first") {
+  std::vector<ServedRequest> served;
+  const std::vector<double> pauses = {3, 1, 9, 2};
+  Arrivals arrivals(std::vector<Request>(4, Request{0, 20, 5}), 2, pauses, served);
+  EventQueue events;
+  events.note(0, 2.0);
+  CHECK(arrivals.come_before(events));  // the second client, after 1
+  CHECK(arrivals.take() == 0);
+  CHECK_FALSE(arrivals.come_before(events));
+  arrivals.answered(1, 2.0);  // and waits for 9
+  CHECK(arrivals.take() == 1);
+  arrivals.answered(1, 5.0);  // for 2
+  CHECK(arrivals.take() == 2);
+  CHECK(arrivals.take() == 3);
+  CHECK_FALSE(arrivals.more());
+  const double came[] = {1, 3, 7, 11};
+  for (std::size_t i = 0; i < 4; ++i) CHECK(served[i].request.arrival == came[i]);
 }
 
 }  // namespace

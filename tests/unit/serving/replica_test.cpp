@@ -140,6 +140,26 @@ TEST_CASE("in a closed loop a client sends its next request when the one before 
   for (std::size_t i = 2; i < 6; ++i) CHECK(o.requests[i].request.arrival == Approx(o.requests[i - 2].finished));
 }
 
+TEST_CASE("clients that pause are as many as requests come in the time of an answer and a pause") {
+  // The interactive response time law (Denning and Buzen 1978), which holds whatever the server does.
+  const std::vector<Request> requests(4000, Request{0, 10, 3});
+  for (const std::uint32_t clients : {3U, 12U, 40U}) {
+    const std::vector<double> pauses = draw_pauses(4000, 25, 11);
+    ServingSetup setup{limits_of(8, 100), 1, clients};
+    setup.pauses = pauses;
+    const ServingOutcome o = simulate_serving(HandCosts{}, setup, requests);
+    double answers = 0, waited = 0;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      answers += o.requests[i].finished - o.requests[i].request.arrival;
+      waited += pauses[i];
+    }
+    const double rate = 4000 / o.requests.back().request.arrival;
+    CHECK(rate * (answers + waited) / 4000 == Approx(clients).epsilon(0.02));
+  }
+  CHECK(draw_pauses(4000, 25, 11) == draw_pauses(4000, 25, 11));
+  CHECK(draw_pauses(4000, 25, 11) != draw_pauses(4000, 25, 12));
+}
+
 TEST_CASE("every token is made once, and the gaps of an answer add up to its time") {
   DrawnRequests drawn;
   drawn.count = 300;
