@@ -132,8 +132,9 @@ TEST_CASE("a million tokens cost what all devices cost while they are made, howe
   CHECK(simulate(work + "200")["rows"][0]["tokens_per_s"]["value"].get<double>() < 0.9 * 4 * 2048);
   // Of clients likewise: ten rounds with their end come near one with a hundred.
   const auto clients = [&](const char* count) {
-    return simulate(std::string("--model llama-3-8b --device h100-sxm --engine vllm --prompt 512 --output 512 --clients "
-                                "20 --count ") + count)["rows"][0]["usd_per_million_tokens"]["low"].get<double>();
+    const std::string server = "--model llama-3-8b --device h100-sxm --engine vllm --prompt 512 --output 512 ";
+    const json row = simulate(server + "--clients 20 --count " + count)["rows"][0];
+    return row["usd_per_million_tokens"]["low"].get<double>();
   };
   CHECK(clients("200") == Approx(clients("2000")).epsilon(0.04));
   const Ran free = run_program("compare --model llama-3-8b --device h100-sxm --usd-per-hour 0");

@@ -59,7 +59,8 @@ TEST_CASE("by device the fewest devices come first, by usd the cheapest") {
   CHECK(fewest[0]["device"] == "h200");
   CHECK(fewest[0]["devices"].get<int>() < cheapest[0]["devices"].get<int>());
   CHECK(rows_of(words + "--by usd") == cheapest);
-  CHECK(says(answer["answer"], "of l40s under full have 90 % of the requests in a burst of 150, of a rate that lasts fewer, in time"));
+  CHECK(says(answer["answer"], "of l40s under full have 90 % of the requests in a burst of 150, of a rate that lasts "
+                               "fewer, in time"));
   CHECK(says(answer["answer"], "; next h200 under full (1 device, $9.00 an hour)."));
 }
 
