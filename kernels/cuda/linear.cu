@@ -75,7 +75,9 @@ void run_append(Stream& stream, const AppendArguments& a) {
   }
 }
 
-void run_norms(Stream& stream, const LinearArguments& a) {
+void run_norms(Stream& stream, Stored weights, LinearArguments& a) {
+  // Kernels for so many tokens have the norm wait (norm_waits): made before, it would be taken twice.
+  if (weights == Stored::kBF16 && a.norm == NormMode::kRms && a.tokens > kFewTokens) a.norms = nullptr;
   if (a.norms != nullptr) launch(stream, &make_norms, {a.tokens}, kLinearThreads, a);
 }
 
@@ -105,13 +107,13 @@ void run_finish_products(Stream& stream, Stored weights, const ProductArguments&
 
 void run_linear(Stream& stream, Stored weights, LinearArguments a) {
   set_steps(a);
-  run_norms(stream, a);
+  run_norms(stream, weights, a);
   weights == Stored::kBF16 ? run<Stored::kBF16>(stream, a) : run<Stored::kF16>(stream, a);
 }
 
 void run_linear_append(Stream& stream, Stored weights, AppendArguments a) {
   set_steps(a.linear);
-  run_norms(stream, a.linear);
+  run_norms(stream, weights, a.linear);
   weights == Stored::kBF16 ? run_append<Stored::kBF16>(stream, a) : run_append<Stored::kF16>(stream, a);
 }
 

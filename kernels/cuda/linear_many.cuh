@@ -39,11 +39,10 @@ KV_DEVICE const float* vector_of(const LinearArguments& a, unsigned i) {
 }
 
 // An RMS norm's factor of a token is the product's as well: it waits until the squares of all columns are known, which
-// are met on the way. Not in f16, whose range needs normed vectors, nor where a launch has made the norms before.
+// are met on the way. Not in f16, whose range needs normed vectors. It waits whether it could have been made before or
+// not: who launches leaves that out.
 template <Stored kType>
-KV_DEVICE bool norm_waits(const LinearArguments& a) {
-  return kType == Stored::kBF16 && a.norm == NormMode::kRms && a.norms == nullptr;
-}
+KV_DEVICE bool norm_waits(const LinearArguments& a) { return kType == Stored::kBF16 && a.norm == NormMode::kRms; }
 
 template <unsigned kTile>
 constexpr unsigned kTokensOfThread = kTile * kTilePacks / kLinearThreads;
