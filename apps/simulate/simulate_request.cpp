@@ -87,7 +87,7 @@ void draw(const Arguments& arguments, std::uint32_t count, SimulateRequest& requ
 void draw_arrivals(const Arguments& arguments, const std::string& path, SimulateRequest& request) {
   if (!arguments.has("rate") && request.clients == 0) {
     throw usage_error(fmt::format("{} does not say when requests come", path))
-        .note("--rate R, with --arrivals, or --clients N does");
+        .note("a column arrival_s, arrival_ms or timestamp does; or --rate R, with --arrivals, or --clients N");
   }
   DrawnRequests drawn;
   drawn.count = static_cast<std::uint32_t>(request.requests.size());

@@ -24,8 +24,11 @@ struct Column {
   double seconds = 1;
 };
 constexpr std::array kArrivals = {
-    Column{"arrival_s"},           Column{"timestamp"},           Column{"arrived_at"},
-    Column{"arrival_timestamp"},   Column{"arrival_time_us", 1e-6}, Column{"arrival_time_ns", 1e-9}};
+    Column{"arrival_s"},         Column{"timestamp"},
+    Column{"arrived_at"},        Column{"arrival_timestamp"},
+    Column{"arrival_ms", 1e-3},  Column{"arrival_time_ms", 1e-3},
+    Column{"timestamp_ms", 1e-3}, Column{"arrival_time_us", 1e-6},
+    Column{"arrival_time_ns", 1e-9}};
 constexpr std::array kPrompts = {Column{"prompt"},       Column{"contexttokens"}, Column{"request tokens"},
                                  Column{"num_prefill_tokens"}, Column{"prompt_size"},   Column{"input_tokens"},
                                  Column{"input_length"}, Column{"input_toks"}};

@@ -87,6 +87,7 @@ TEST_CASE("public traces are read in their own words and units") {
       "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,374,44,418,Conversation log\n"
       "6.5,GPT-4,396,109,505,API log\n",
       "arrived_at,num_prefill_tokens,num_decode_tokens\n4.25,374,44\n5.75,396,109\n",
+      "arrival_ms,prompt,output\n4250,374,44\n5750,396,109\n",
       "request_id,request_type,application_id,arrival_timestamp,batch_size,prompt_size,token_size\n0,2,0,1,1,374,44\n"
       "1,2,0,2.5,1,396,109\n",
       "request_id,input_tokens,output_tokens,arrival_time_us\nb,396,109,3500000\na,374,44,2000000\n",  // not in order
