@@ -23,11 +23,6 @@ using Json = nlohmann::ordered_json;
 
 std::string or_dash(double x) { return x > 0 ? number_text(x) : "–"; }
 
-std::string usd_text(const Contender& c) {
-  const auto price = c.price();
-  return price ? usd_range(price->low_usd, price->high_usd) : "–";
-}
-
 // Whose prices those are.
 std::vector<std::string> price_notes(const std::vector<Contender>& ranked) {
   std::vector<const Device*> devices;
@@ -198,7 +193,7 @@ Table table_of(const Ranking& r) {
     table.rows.push_back({c.name(r.several()), policy, std::to_string(c.served.largest), c.served.limited_by,
                           fits ? with_interval(c.token, 1e3) : "–",
                           first_token_text(r, c), or_dash(c.tokens_per_s()), or_dash(c.tokens_per_s_a_sequence()),
-                          usd_text(c), or_dash(c.tokens_per_joule()),
+                          usd_text(c.price()), or_dash(c.tokens_per_joule()),
                           c.on_front ? "yes" : "", limit_text(c)});
     if (drafts) table.rows.back().push_back(c.served.drafts ? fmt::format("{:.2f}", c.served.drafts->times) : "–");
   }

@@ -100,6 +100,10 @@ std::string usd_range(double low, double high) {
   return low == high ? number_text(low) : fmt::format("{} to {}", number_text(low), number_text(high));
 }
 
+std::string usd_text(const std::optional<UsdRange>& usd) {
+  return usd ? usd_range(usd->low_usd, usd->high_usd) : "–";
+}
+
 std::string price_text(const Price& price) {
   return fmt::format("${} an hour and device ({})", usd_range(price.low_usd_per_hour, price.high_usd_per_hour),
                      price.date.empty() ? "as given" : price.date);

@@ -32,6 +32,8 @@ std::string prices_text(std::span<const Device* const> devices);
 
 // "2.69 to 4.76", or one number where both are the same.
 std::string usd_range(double low, double high);
+// The same for a table's cell; a dash where there is none.
+std::string usd_text(const std::optional<UsdRange>& usd);
 // "$2.69 to 4.76 an hour and device (2026-03)", "$2 an hour and device (as given)".
 std::string price_text(const Price& price);
 

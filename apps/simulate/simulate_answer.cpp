@@ -32,10 +32,9 @@ std::string burst_text(const SimulateRequest& r, const SimulatedRow& row) {
 
 // "16 devices, $43.0 to 76.2 an hour".
 std::string costs_text(const SimulatedRow& row) {
-  const std::uint32_t devices = row.devices();
-  std::string text = fmt::format("{} device{}", devices, devices == 1 ? "" : "s");
-  if (const auto usd = row.usd_per_hour()) text += fmt::format(", ${} an hour", usd_range(usd->low_usd, usd->high_usd));
-  return text;
+  const std::string devices = counted(row.devices(), "device");
+  const auto usd = row.usd_per_hour();
+  return usd ? fmt::format("{}, ${} an hour", devices, usd_text(usd)) : devices;
 }
 
 // ", 1.46 times what it serves under full", "; under full it takes 5 of them": beside full attention on the same
@@ -54,34 +53,22 @@ std::string beside_full(const SimulateRequest& r, const SimulatedRow& best, Simu
   return "";
 }
 
-// The best row of another device that meets the goals; nothing: there is none.
-const SimulatedRow* next_device(const SimulateRequest& r, const SimulatedRow& best, SimulatedRows rows) {
+// "; next 6 of h200 x 2 under full (12 devices, $38.3 to 60.1 an hour)", "; next h200 under full: 310": the best row of
+// another device that meets the goals.
+std::string next_text(const SimulateRequest& r, const SimulatedRow& best, SimulatedRows rows) {
   const SimulatedRow* next = nullptr;
   for (const SimulatedRow& row : rows) {
     const bool other = row.device != best.device && row.problem.empty() && row.met;
     if (other && (next == nullptr || worse(r, *next, row))) next = &row;
   }
-  return next;
-}
-
-// "; next 6 of h200 x 2 under full (12 devices, $38.3 to 60.1 an hour)".
-std::string next_text(const SimulateRequest& r, const SimulatedRow& best, SimulatedRows rows) {
-  const SimulatedRow* next = next_device(r, best, rows);
   if (next == nullptr) return "";
-  return fmt::format("; next {} under {} ({})", devices_text(*next), policy_text(r, *next), costs_text(*next));
-}
-
-// "; next h200 under full: 310": the best row of another device.
-std::string next_clients_text(const SimulateRequest& r, const SimulatedRow& best, SimulatedRows rows) {
-  const SimulatedRow* next = next_device(r, best, rows);
-  if (next == nullptr) return "";
-  return fmt::format("; next {} under {}: {}", devices_text(*next), policy_text(r, *next), next->clients);
+  return fmt::format("; next {}{}", who_text(r, *next),
+                     r.most_clients ? fmt::format(": {}", next->clients) : fmt::format(" ({})", costs_text(*next)));
 }
 
 // The best row of the same devices and policy that has servers for prompts alone where the row has none, or none where
 // it has some; nothing: none was simulated.
-const SimulatedRow* other_way(const SimulateRequest& r, const SimulatedRow& best,
-                              SimulatedRows rows) {
+const SimulatedRow* other_way(const SimulateRequest& r, const SimulatedRow& best, SimulatedRows rows) {
   const SimulatedRow* other = nullptr;
   for (const SimulatedRow& row : rows) {
     if (row.device != best.device || row.deployment != best.deployment || row.workload != best.workload) continue;
@@ -92,8 +79,7 @@ const SimulatedRow* other_way(const SimulateRequest& r, const SimulatedRow& best
 }
 
 // "; without servers for prompts alone, 4 of h100-sxm: 9.28 requests/s, 0.81 times as many": whether they pay.
-std::string whether_disaggregation_pays(const SimulateRequest& r, const SimulatedRow& best,
-                                        SimulatedRows rows) {
+std::string whether_disaggregation_pays(const SimulateRequest& r, const SimulatedRow& best, SimulatedRows rows) {
   const SimulatedRow* other = other_way(r, best, rows);
   if (other == nullptr || !r.has_goals()) return "";
   const std::string way = best.disaggregated() ? "without servers for prompts alone" : "with servers for prompts alone";
@@ -114,8 +100,7 @@ std::string whether_disaggregation_pays(const SimulateRequest& r, const Simulate
 
 // The best row that differs in drafts: without them where this one has them, and with them where it has none. Each has
 // the number of servers that was found for it.
-const SimulatedRow* drafts_aside(const SimulateRequest& r, const SimulatedRow& best,
-                                 SimulatedRows rows) {
+const SimulatedRow* drafts_aside(const SimulateRequest& r, const SimulatedRow& best, SimulatedRows rows) {
   const SimulatedRow* other = nullptr;
   for (const SimulatedRow& row : rows) {
     const Deployment &a = *row.deployment, &b = *best.deployment;
@@ -130,8 +115,7 @@ const SimulatedRow* drafts_aside(const SimulateRequest& r, const SimulatedRow& b
 }
 
 // "; without drafts 3.2 requests/s, 0.81 times as many": whether they pay.
-std::string whether_drafts_pay(const SimulateRequest& r, const SimulatedRow& best,
-                               SimulatedRows rows) {
+std::string whether_drafts_pay(const SimulateRequest& r, const SimulatedRow& best, SimulatedRows rows) {
   const SimulatedRow* other = drafts_aside(r, best, rows);
   if (other == nullptr) return "";
   const auto& with = other->deployment->speculation;
@@ -153,7 +137,7 @@ std::string rates_text(const Estimate& e) {
 
 }  // namespace
 
-std::string replicas_text(const Estimate& e) {
+std::string numbers_text(const Estimate& e) {
   if (!std::isfinite(e.high80)) return fmt::format("{:.0f} or more", e.low80);
   return e.low80 == e.high80 ? fmt::format("{:.0f}", e.low80) : fmt::format("{:.0f} to {:.0f}", e.low80, e.high80);
 }
@@ -179,6 +163,10 @@ std::string policy_text(const SimulateRequest& request, const SimulatedRow& row)
   return text + with_drafts_text(*row.deployment);
 }
 
+std::string who_text(const SimulateRequest& request, const SimulatedRow& row) {
+  return fmt::format("{} under {}", devices_text(row), policy_text(request, row));
+}
+
 std::string rate_with_interval(const Estimate& e) {
   return std::isfinite(e.high80) ? with_interval(e, 1) : fmt::format("{} ({})", number_text(e.value), rates_text(e));
 }
@@ -186,7 +174,7 @@ std::string rate_with_interval(const Estimate& e) {
 std::string answer_text(const SimulateRequest& r, SimulatedRows rows) {
   const SimulatedRow* best = &best_of(r, rows);
   if (!best->problem.empty()) return fmt::format("{}: {}.", devices_text(*best), best->problem);
-  std::string who = fmt::format("{} under {}", devices_text(*best), policy_text(r, *best));
+  const std::string who = who_text(r, *best);
   const std::string share = fmt::format("{:g} % of the requests", 100 * r.attainment);
   const std::string pays = whether_disaggregation_pays(r, *best, rows) + whether_drafts_pay(r, *best, rows);
   const std::string end = pays + "." + middle_text(*best->device, best->step_factors);
@@ -196,16 +184,14 @@ std::string answer_text(const SimulateRequest& r, SimulatedRows rows) {
                        goals_text(r), beside_full(r, *best, rows), end);
   }
   if (r.most_clients) {
-    const Estimate& e = *best->clients_interval;
-    return fmt::format("{} serves up to {} (80 %: {:.0f} to {:.0f}) with {} in time ({}){}{}{}", who,
-                       counted(best->clients, "client"), e.low80, e.high80, share, goals_text(r),
-                       beside_full(r, *best, rows), next_clients_text(r, *best, rows), end);
+    return fmt::format("{} serves up to {} (80 %: {}) with {} in time ({}){}{}{}", who,
+                       counted(best->clients, "client"), numbers_text(*best->clients_interval), share, goals_text(r),
+                       beside_full(r, *best, rows), next_text(r, *best, rows), end);
   }
   if (r.replicas == 0) {
     return fmt::format("{} {} {}{} in time ({}), 80 %: {} of them; {}{}{}{}", who, best->replicas > 1 ? "have" : "has",
-                       share, burst_text(r, *best), goals_text(r), replicas_text(*best->replicas_interval),
-                       costs_text(*best),
-                       beside_full(r, *best, rows), next_text(r, *best, rows), end);
+                       share, burst_text(r, *best), goals_text(r), numbers_text(*best->replicas_interval),
+                       costs_text(*best), beside_full(r, *best, rows), next_text(r, *best, rows), end);
   }
   std::string text = fmt::format(
       "{} answers {} requests/s, {} tokens/s; half of the first tokens come within {} ms, 99 % within {} ms", who,

@@ -15,10 +15,6 @@
 namespace kvroof {
 namespace {
 
-std::string who_text(const SimulateRequest& r, const SimulatedRow& row) {
-  return fmt::format("{} under {}", devices_text(row), policy_text(r, row));
-}
-
 // What is said of rows: of those of which the same is said, once, with the names of the first few.
 class NotesOfRows {
  public:

@@ -42,7 +42,7 @@ Table latency_table(const SimulateRequest& r, SimulatedRows rows) {
     };
     if (r.most_clients) {
       const auto& e = row.clients_interval;
-      cells.push_back(e ? fmt::format("{:.0f} ({:.0f} to {:.0f})", e->value, e->low80, e->high80) : "–");
+      cells.push_back(e ? fmt::format("{:.0f} ({})", e->value, numbers_text(*e)) : "–");
     }
     const Estimate& rate = row.rate_interval ? *row.rate_interval : row.requests_per_s;
     cells.push_back(priced ? rate_with_interval(rate) : "–");
@@ -84,16 +84,6 @@ KvType kv_of(const SimulateRequest& r, const SimulatedRow& row) {
   return r.workload.with_cache_of(row.workload->policy(), *row.deployment).types.kv;
 }
 
-std::string usd_text(const SimulatedRow& row) {
-  const auto price = row.price();
-  return price ? usd_range(price->low_usd, price->high_usd) : "–";
-}
-
-std::string hour_text(const SimulatedRow& row) {
-  const auto usd = row.usd_per_hour();
-  return usd ? usd_range(usd->low_usd, usd->high_usd) : "–";
-}
-
 // What it takes to meet the goals, of servers that were looked for.
 Table servers_table(const SimulateRequest& r, SimulatedRows rows) {
   Table table;
@@ -104,8 +94,8 @@ Table servers_table(const SimulateRequest& r, SimulatedRows rows) {
                    {"KV memory at most", "most_cache_share"}};
   for (const SimulatedRow& row : rows) {
     if (!row.problem.empty()) continue;
-    table.rows.push_back({devices_text(row), policy_text(r, row), replicas_text(*row.replicas_interval),
-                          std::to_string(row.devices()), hour_text(row),
+    table.rows.push_back({devices_text(row), policy_text(r, row), numbers_text(*row.replicas_interval),
+                          std::to_string(row.devices()), usd_text(row.usd_per_hour()),
                           fmt::format("{:.1f} %", 100 * row.attained.value),
                           number_text(row.latency.first_token.p90.value * 1e3),
                           row.has_gaps() ? number_text(row.latency.token.p90.value * 1e3) : "–",
@@ -130,7 +120,7 @@ Table load_table(const SimulateRequest& r, SimulatedRows rows) {
                           std::to_string(row.outcome.totals.most_running),
                           fmt::format("{:.0f} %", 100 * mean_cache(row)),
                           fmt::format("{:.0f} %", 100 * most_cache(row)), std::to_string(preemptions(row)),
-                          std::to_string(row.outcome.waiting_at_end), usd_text(row)});
+                          std::to_string(row.outcome.waiting_at_end), usd_text(row.price())});
     const bool steps = row.outcome.totals.answer_steps > 0;
     if (drafts) table.rows.back().push_back(steps ? number_text(tokens_a_step(row)) : "–");
   }

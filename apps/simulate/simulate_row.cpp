@@ -160,6 +160,7 @@ class RowPricing {
   const std::vector<Request>& requests_;      // those that fit
   std::optional<PrefixCacheSetup> prefixes_;  // of the servers that compute prompts
   RowSimulator simulator_;
+  bool met_by_any_ = false;  // number of clients that is looked for
   Readings readings_;
   LatencyErrors errors_;
 };
@@ -197,7 +198,11 @@ void RowPricing::search() {
     row_.rate = best.rate;
   }
   if (request_.highest_rate && !row_.best_split) row_.rate = highest_rate(simulator_, servers());
-  row_.clients = request_.most_clients ? most_clients(simulator_, servers()) : request_.clients;
+  row_.clients = request_.clients;
+  if (!request_.most_clients) return;
+  const double most = most_clients(simulator_, servers());
+  met_by_any_ = std::isinf(most);
+  row_.clients = met_by_any_ ? simulator_.clients_looked_for() : static_cast<std::uint32_t>(most);
 }
 
 // Why a search for a rate or for servers has no answer; empty: it has one.
@@ -209,6 +214,10 @@ std::string RowPricing::search_problem() const {
                        row_.best_split                 ? " of each kind"
                        : row_.prefill_replicas > 0 ? " for answers"
                                                        : "");
+  }
+  if (met_by_any_) {
+    return fmt::format("the goals are met by {} clients, as many as {} requests are enough for", row_.clients,
+                       requests_.size());
   }
   if (request_.most_clients && row_.clients == 0) return few + ", even with one client";
   if (!request_.highest_rate) return "";
@@ -314,37 +323,6 @@ SimulatedRow unpriced_row(const SimulateRequest& request, const Device& device, 
 }
 
 }  // namespace
-
-std::optional<UsdRange> SimulatedRow::usd_per_hour() const {
-  const auto answers = price_of_hour(*device, answering() * deployment->devices());
-  const auto prompts = price_of_hour(*prefill_device, prefill_replicas * prefill_parallel);
-  if (!answers || (prefill_replicas > 0 && !prompts)) return std::nullopt;
-  if (prefill_replicas == 0) return answers;
-  return UsdRange{answers->low_usd + prompts->low_usd, answers->high_usd + prompts->high_usd};
-}
-
-double SimulatedRow::lasting_tokens_per_s() const {
-  const auto& all = outcome.requests;
-  double per_s = rate;
-  if (clients > 0) {  // while they go on asking
-    const double asked_for = all.back().request.arrival - all[outcome.warm_up].request.arrival;
-    per_s = asked_for > outcome.seconds / 2 ? static_cast<double>(all.size() - 1 - outcome.warm_up) / asked_for : 0;
-  }
-  if (!(per_s > 0) || falls_behind()) return tokens_per_s.value;
-  double tokens = 0;
-  for (const ServedRequest& r : all) tokens += r.request.output;
-  return per_s * tokens / static_cast<double>(all.size());
-}
-
-double lasting_count(const SimulatedRow& row, double answers) {
-  const bool has_rate = row.problem.empty() && row.rate > 0 && std::isfinite(row.rate);
-  return has_rate ? answers * row.latency.whole.mean.value * row.rate : 0;
-}
-
-bool is_burst(const SimulateRequest& request, const SimulatedRow& row) {
-  const auto count = static_cast<double>(row.outcome.requests.size());
-  return request.lasts && row.problem.empty() && count < lasting_count(row) && !row.falls_behind();
-}
 
 std::uint32_t more_requests(const SimulateRequest& request, SimulatedRows rows) {
   constexpr double kMostDrawn = 16000;

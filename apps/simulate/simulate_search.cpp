@@ -160,14 +160,12 @@ double highest_rate(const RowSimulator& simulator, Servers servers, const RowRea
   return missed == 1 ? 0 : rate_at(missed - 2);
 }
 
-std::uint32_t most_clients(const RowSimulator& simulator, Servers servers, const RowReading& reading,
-                           std::uint32_t about) {
-  const std::uint32_t all = simulator.request().clients;
+double most_clients(const RowSimulator& simulator, Servers servers, const RowReading& reading, std::uint32_t about) {
   const Guess guess{std::max(about, 7U) + 1, std::max(about / 16, 1U)};
-  const std::uint32_t missed = least_that(all, guess, [&](std::uint32_t clients) {
+  const std::uint32_t missed = least_that(simulator.clients_looked_for(), guess, [&](std::uint32_t clients) {
     return !simulator.meets(clients, servers, reading);
   });
-  return missed == 0 ? all : missed - 1;
+  return missed == 0 ? std::numeric_limits<double>::infinity() : missed - 1;
 }
 
 BestSplit best_split(const RowSimulator& simulator, std::uint32_t all) {

@@ -53,6 +53,11 @@ class RowSimulator {
   }
   // Of all requests: those that do not fit are not in time.
   [[nodiscard]] double attained(const ServingOutcome& outcome) const;
+  // As many clients as are looked for: each asks twice at least.
+  [[nodiscard]] std::uint32_t clients_looked_for() const {
+    const std::size_t each_twice = std::max<std::size_t>(requests_.size() / 2, 1);
+    return static_cast<std::uint32_t>(std::min<std::size_t>(request_.clients, each_twice));
+  }
   // Of all requests, those that fit.
   [[nodiscard]] double served_share() const {
     return static_cast<double>(requests_.size()) / static_cast<double>(request_.requests.size());
@@ -102,9 +107,9 @@ Servers fewest_split(const RowSimulator& simulator, const RowReading& reading = 
 // The highest rate that meets the goals; 0: even requests that come one by one do not; infinity: they do at any rate,
 // for they are too few to fill the servers. It is looked for from about `about` on; 0: from what servers can answer.
 double highest_rate(const RowSimulator& simulator, Servers servers, const RowReading& reading = {}, double about = 0);
-// Likewise the most clients; 0: one already misses the goals.
-std::uint32_t most_clients(const RowSimulator& simulator, Servers servers, const RowReading& reading = {},
-                           std::uint32_t about = 0);
+// Likewise the most clients; 0: one already misses the goals; infinity: as many as are looked for meet them.
+double most_clients(const RowSimulator& simulator, Servers servers, const RowReading& reading = {},
+                    std::uint32_t about = 0);
 // Of so many servers, those of prompts alone with which the highest rate is highest, and that rate; or, at the rate of
 // the requests, with which most of them meet the goals.
 struct BestSplit {

@@ -132,8 +132,8 @@ std::vector<std::string> transfer_notes(const SimulateRequest& request, Simulate
       "to the second token, in TPOT and in E2E"};
   for (const SimulatedRow& r : rows) {
     if (!has_transfers(r) || figures_of(r).link_busy < kFullLink) continue;
-    notes.push_back(fmt::format("{} under {}: the links are what limits, busy {} of the time", devices_text(r),
-                                policy_text(request, r), percent_text(figures_of(r).link_busy, 0)));
+    notes.push_back(fmt::format("{}: the links are what limits, busy {} of the time", who_text(request, r),
+                                percent_text(figures_of(r).link_busy, 0)));
   }
   return notes;
 }

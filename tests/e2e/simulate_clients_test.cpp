@@ -1,22 +1,12 @@
 // `kvroof simulate --clients`: people who read and write between requests, and how many of them a server serves.
-#include <nlohmann/json.hpp>
+#include "tests/support/program_json.hpp"
 
-#include "tests/catch.hpp"
-#include "tests/support/run_program.hpp"
-
-using kvroof::test::Ran;
+using kvroof::test::has_note;
 using kvroof::test::run_program;
+using kvroof::test::simulate;
 using nlohmann::json;
 
 namespace {
-
-json simulate(const std::string& words, int code = 0) {
-  const Ran ran = run_program("simulate " + words + " --format json");
-  INFO(ran.err);
-  INFO(ran.out);
-  REQUIRE(ran.code == code);
-  return json::parse(ran.out);
-}
 
 double value(const json& estimate) { return estimate["value"].get<double>(); }
 bool says(const json& text, const std::string& what) {
@@ -34,7 +24,7 @@ TEST_CASE("clients that pause ask as often as the time of an answer and a pause 
   const double turn = 20 + value(row["e2e_ms"]["mean"]) / 1000;
   CHECK(value(row["requests_per_s"]) == Approx(100 / turn).epsilon(0.06));
   CHECK(answer["think_s"] == 20);
-  CHECK(says(answer["notes"][0], "100 clients send the next when they are answered and a pause of 20 s in the mean"));
+  CHECK(has_note(answer, "100 clients send the next when they are answered and a pause of 20 s in the mean"));
   CHECK(value(simulate(kServer + "--clients 100")["rows"][0]["requests_per_s"]) > 2 * value(row["requests_per_s"]));
 }
 
@@ -74,6 +64,11 @@ TEST_CASE("two servers serve about twice as many clients, and of several rows th
 TEST_CASE("goals that one client misses are said to be missed by it") {
   const json answer = simulate(kServer + "--ttft-ms 1 --clients max", 3);
   CHECK(says(answer["rows"][0]["problem"], "fewer than 90 % of the requests meet the goals, even with one client"));
+}
+
+TEST_CASE("goals that as many clients meet as the requests are enough for are said to have no limit there") {
+  const json answer = simulate(kServer + "--ttft-ms 60000 --clients max --count 20", 3);
+  CHECK(answer["rows"][0]["problem"] == "the goals are met by 10 clients, as many as 20 requests are enough for");
 }
 
 TEST_CASE("what cannot be asked of clients is said in a sentence") {

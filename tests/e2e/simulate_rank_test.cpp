@@ -1,25 +1,14 @@
 // `kvroof simulate` over many servers: which is best, and what is said of them together.
-#include <nlohmann/json.hpp>
+#include "tests/support/program_json.hpp"
 
-#include "tests/catch.hpp"
-#include "tests/support/run_program.hpp"
-
-using kvroof::test::Ran;
+using kvroof::test::has_note;
 using kvroof::test::run_program;
+using kvroof::test::simulate;
 using nlohmann::json;
 
 namespace {
 
-Ran simulate(const std::string& words, int code = 0) {
-  Ran ran = run_program("simulate " + words);
-  INFO(ran.err);
-  INFO(ran.out);
-  REQUIRE(ran.code == code);
-  return ran;
-}
-
-json answer_of(const std::string& words) { return json::parse(simulate(words + " --format json").out); }
-json rows_of(const std::string& words) { return answer_of(words)["rows"]; }
+json rows_of(const std::string& words) { return simulate(words)["rows"]; }
 bool says(const json& text, const std::string& what) { return text.get<std::string>().find(what) != std::string::npos; }
 
 std::size_t times(const std::string& text, const std::string& what) {
@@ -54,7 +43,7 @@ TEST_CASE("servers that are looked for stand in the order of what they cost an h
 
 TEST_CASE("by device the fewest devices come first, by usd the cheapest") {
   const std::string words = kSlow + "--device l40s,h200 --usd-per-hour l40s=0.1,h200=9 ";
-  const json answer = answer_of(words), cheapest = answer["rows"], fewest = rows_of(words + "--by device");
+  const json answer = simulate(words), cheapest = answer["rows"], fewest = rows_of(words + "--by device");
   CHECK(cheapest[0]["device"] == "l40s");
   CHECK(fewest[0]["device"] == "h200");
   CHECK(fewest[0]["devices"].get<int>() < cheapest[0]["devices"].get<int>());
@@ -79,7 +68,7 @@ TEST_CASE("servers of one price are told apart by the share of requests that the
 }
 
 TEST_CASE("under a policy that takes fewer servers, how many full attention takes is said") {
-  const json answer = answer_of("--model llama-3-8b --device l40s --engine vllm --prompt 8k --output 1k --count 200 "
+  const json answer = simulate("--model llama-3-8b --device l40s --engine vllm --prompt 8k --output 1k --count 200 "
                                 "--rate 2 --replicas auto --tpot-ms 45 --ttft-ms 20000 --policy full,window --budget "
                                 "0.1");
   const json rows = answer["rows"];
@@ -91,31 +80,29 @@ TEST_CASE("under a policy that takes fewer servers, how many full attention take
 TEST_CASE("the first table has every row, the others and notes the best, and what is said of several is said once") {
   const std::string words = "--model llama-3-8b --engine vllm --prompt 2k --output 64 --count 100 --rate 20 --ttft-ms "
                             "2000 --replicas auto --device a100-80g,h100-sxm,h200 --tp 1,2 --dtype bf16,fp8 ";
-  const std::string out = simulate(words + "--top 2").out;
+  const std::string out = run_program("simulate " + words + "--top 2").out;
   const json rows = rows_of(words);
   REQUIRE(rows.size() == 12);
   CHECK(out.find("are of the best 2 (--top)") != std::string::npos);
   CHECK(times(out, "\nh200  ") + times(out, "\nh200 x 2  ") + times(out, " of h200  ") + times(out, " of h200 x 2  ") >=
         4);
-  const std::string all = simulate(words).out, edge = "is waited for";
+  const std::string all = run_program("simulate " + words).out, edge = "is waited for";
   CHECK(times(all, edge) <= 1);
   CHECK(times(out, "full, ") < times(all, "full, "));
-  CHECK(simulate(words + "--top 12").out.find("(--top)") == std::string::npos);
+  CHECK(run_program("simulate " + words + "--top 12").out.find("(--top)") == std::string::npos);
 }
 
 TEST_CASE("every GPU of the catalog is asked with --device all, but for those that the engine does not run on") {
   const std::string words = "--model llama-3-8b --engine tensorrt-llm --prompt 1k --output 8 --count 20 --rate 1 "
                             "--device all ";
-  const json answer = answer_of(words);
+  const json answer = simulate(words);
   CHECK(answer["rows"].size() > 20);
-  bool said = false;
-  for (const json& note : answer["notes"]) said |= says(note, "mi300x");
-  CHECK(said);
+  CHECK(has_note(answer, "mi300x"));
   for (const json& row : answer["rows"]) CHECK(row["device"] != "mi300x");
 }
 
 TEST_CASE("what ranks must be known, and money needs prices") {
-  const auto error = [](const std::string& words) { return simulate(words, 2).err; };
+  const auto error = [](const std::string& words) { return run_program("simulate " + words).err; };
   CHECK(says(error(kSlow + "--device h100-sxm --by price"), "--by price: expected device (what is served on each) or"));
   CHECK(says(error(kSlow + "--device a10g --by usd"), "--by usd: no --device has a price"));
 }

@@ -15,14 +15,7 @@ constexpr std::size_t kWarmUp = 20;
 constexpr double kFirstToken = 12, kToken = 1.9;  // seconds, which about half of the requests miss
 
 std::vector<Request> more_than_are_served() {
-  DrawnRequests d;
-  d.count = 200;
-  d.rate = 0.3;
-  d.prompt = 12;
-  d.output = 5;
-  d.spread = 0.8;
-  d.seed = 3;
-  return draw_requests(d);
+  return draw_requests({.count = 200, .rate = 0.3, .prompt = 12, .output = 5, .spread = 0.8, .seed = 3});
 }
 
 // By what became of all of them, in the words of the definition.
