@@ -52,7 +52,8 @@ FittingRequests fitting_requests(const SimulateRequest& request, const Workload&
   const std::uint32_t longest = fitting.profiles.back().mean.prompt;
   for (std::size_t i = 0; i < request.requests.size(); ++i) {
     const Request& r = request.requests[i];
-    if (r.prompt > longest || costs.cache_bytes({r.prompt, r.output}) > costs.cache_capacity()) continue;
+    const bool alone = r.follows && (fitting.numbers.empty() || fitting.numbers.back() + 1 != i);
+    if (alone || r.prompt > longest || costs.cache_bytes({r.prompt, r.output}) > costs.cache_capacity()) continue;
     fitting.requests.push_back(r);
     fitting.numbers.push_back(i);
   }

@@ -10,6 +10,7 @@
 #include "apps/simulate/simulate_prefix_output.hpp"
 #include "apps/simulate/simulate_rank.hpp"
 #include "apps/simulate/simulate_transfers.hpp"
+#include "sim/core/counted.hpp"
 #include "sim/core/number_text.hpp"
 
 namespace kvroof {
@@ -80,13 +81,14 @@ std::string intervals_note(const SimulateRequest& r, SimulatedRows rows) {
 std::string too_short(const SimulateRequest& r, const SimulatedRow& row) {
   if (!is_burst(r, row)) return {};
   const auto count = static_cast<double>(row.outcome.requests.size());
-  const double wanted = lasting_count(row);
+  const double wanted = lasting_count(r, row);
   const std::string found = r.highest_rate    ? ": the rate that was found is that of a burst, more than lasts;"
                             : r.replicas == 0 ? ": the servers that were found bear a burst, not a rate that lasts;"
                                               : ";";
-  return fmt::format("requests came for {:.0f} s and an answer took {:.0f} s, so that servers were still filling when "
+  return fmt::format("requests came for {:.0f} s and {} took {:.0f} s, so that servers were still filling when "
                      "the last came{} more requests{} ask more of them",
-                     count / row.rate, row.latency.whole.mean.value, found,
+                     count / row.rate, r.in_conversations() ? "a conversation" : "an answer", visit_seconds(r, row),
+                     found,
                      r.drawn ? fmt::format(" (--count {:.0f})", std::ceil(wanted / 1000) * 1000) : "");
 }
 
@@ -104,8 +106,9 @@ std::string edges(const SimulateRequest& r, const SimulatedRow& row) {
                        row.outcome.requests.size(), number_text(row.rate), r.asked_rate, count);
   }
   return fmt::format("servers keep up, though requests/s are not those of --rate {:g}: the {} requests came at {} a "
-                     "second, and the last answer is waited for; more requests{} come nearer",
-                     r.asked_rate, row.outcome.requests.size(), number_text(row.rate), count);
+                     "second, and the last {} is waited for; more requests{} come nearer",
+                     r.asked_rate, row.outcome.requests.size(), number_text(row.rate),
+                     r.in_conversations() ? "conversation" : "answer", count);
 }
 
 std::string behind(const SimulateRequest& r, const SimulatedRow& row) {
@@ -163,13 +166,25 @@ std::string in_step(const SimulateRequest& r, SimulatedRows rows) {
                      "of all others", r.clients, vary);
 }
 
-// How clients ask.
+// How clients ask, and turns follow.
 std::string clients_text(const SimulateRequest& r) {
-  if (r.clients == 0) return "";
+  if (r.clients == 0) {
+    return r.pause > 0 ? fmt::format("; a turn comes {:g} s in the mean after the answer before it", r.pause) : "";
+  }
   const std::string pause = r.pause > 0 ? fmt::format(" and a pause of {:g} s in the mean is over", r.pause) : "";
   if (r.clients == 1) return fmt::format("; one client sends the next when it is answered{}", pause);
   if (r.most_clients) return fmt::format("; clients send the next when they are answered{}", pause);
   return fmt::format("; {} clients send the next when they are answered{}", r.clients, pause);
+}
+
+// Where they begin, and which of their requests count.
+std::string conversing_clients(const SimulateRequest& r) {
+  const std::string begin = "clients begin in the middle of conversations, so that all turns are as frequent";
+  if (!r.most_clients && r.warm_up_of(r.clients) == 0) return begin;
+  const std::string of = r.most_clients ? fmt::format("{} of each client", r.warm_up_each())
+                                        : std::to_string(r.warm_up_of(r.clients));
+  return fmt::format("{}; times of requests and what prompts found are without the first {}, before which no cache has "
+                     "what was said", begin, of);
 }
 
 }  // namespace
@@ -182,7 +197,13 @@ std::vector<std::string> simulate_notes(const SimulateRequest& r, SimulatedRows 
                         : fmt::format("{} requests of the file have no answer or no prompt and are left out",
                                       r.without_answer));
   }
-  if (r.most_clients || r.warm_up_of(r.clients) > 0) {
+  if (r.turns_left_out > 0) {
+    notes.push_back(fmt::format("{} for which the model has no positions {} left out",
+                                counted(r.turns_left_out, "turn"), r.turns_left_out == 1 ? "is" : "are"));
+  }
+  if (r.in_conversations() && r.clients > 0) {
+    notes.push_back(conversing_clients(r));
+  } else if (r.most_clients || r.warm_up_of(r.clients) > 0) {
     notes.push_back(fmt::format("times of requests are without the first of each {}client{}; those between tokens "
                                 "(itl_ms) are of all",
                                 r.most_clients ? "" : fmt::format("of the {} ", r.clients),

@@ -1,6 +1,7 @@
 // The options of `kvroof simulate`.
 #include "apps/prediction/asked_devices.hpp"
 #include "apps/prediction/device_prices.hpp"
+#include "apps/simulate/simulate_conversations.hpp"
 #include "apps/simulate/simulate_prefixes.hpp"
 #include "apps/simulate/simulate_request.hpp"
 
@@ -18,11 +19,13 @@ void describe_simulate(po::options_description_easy_init add) {
       "requests a second (of a trace: in place of its own), or max: the highest that meets the goals");
   add("clients", po::value<std::string>(),
       "clients that each send a request when the one before is answered, or max: as many as meet the goals");
+  describe_conversations(add);
   add("think-s", po::value<std::string>(),
-      "seconds that clients wait before each request, on average, as people who read and write do (default: 0)");
+      "seconds that clients wait before each request, or a conversation before a turn, on average, as people who read "
+      "and write do (default: 0)");
   add("count", po::value<std::string>(),
       "requests that are drawn, or the first of a file (default: all of a file; 1000; at a rate as many as fill the "
-      "servers, of clients five each, up to 16000)");
+      "servers, of clients five each, of conversations more, up to 16000)");
   add("arrivals", po::value<std::string>()->default_value("poisson"), "poisson | constant | gamma:SHAPE");
   add("spread", po::value<std::string>()->default_value("0.1"),
       "standard deviation of the drawn lengths over their mean; 0: all have the mean, so that what begins together "

@@ -258,9 +258,11 @@ std::string simulate_table(const SimulateRequest& request, SimulatedRows rows) {
 std::string simulate_json(const SimulateRequest& request, SimulatedRows rows) {
   Json json = {{"answer", answer_text(request, rows)},
                {"model", request.workload.model.name},
-               {"requests", request.requests.size()},
+               {"requests", request.sent},
                {"clients", request.clients > 0 && !request.most_clients ? Json(request.clients) : Json(nullptr)},
-               {"think_s", request.clients > 0 ? Json(request.pause) : Json(nullptr)},
+               {"turns", request.turns},
+               {"message_tokens", if_any(request.in_conversations(), request.message)},
+               {"think_s", if_any(request.clients > 0 || request.in_conversations(), request.pause)},
                {"ttft_goal_ms", request.ttft_ms ? Json(*request.ttft_ms) : Json(nullptr)},
                {"tpot_goal_ms", request.tpot_ms ? Json(*request.tpot_ms) : Json(nullptr)},
                {"attainment_goal", request.attainment},

@@ -16,7 +16,7 @@ namespace {
 
 // What the cache of a row's servers found and lost; means over the time that they work.
 struct PrefixFigures {
-  double found_share = 0;        // of all tokens of prompts
+  double found_share = 0;        // of tokens of prompts, but for those of the warm-up
   double mean_idle_bytes = 0;    // of each device, in blocks that no running sequence held
   double mean_host_bytes = 0;
   double host_share = 0;         // of all tokens of prompts, read from the host; those that were read again count again
@@ -25,10 +25,16 @@ struct PrefixFigures {
 
 PrefixFigures prefix_figures(const SimulatedRow& row) {
   PrefixFigures figures;
-  double found = 0, all = 0;
-  for (const ServedRequest& r : row.outcome.requests) found += r.cached, all += r.request.prompt;
+  const auto& requests = row.outcome.requests;
+  double found = 0, counted = 0, all = 0;  // tokens
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    all += requests[i].request.prompt;
+    if (i < row.outcome.warm_up) continue;
+    found += requests[i].cached;
+    counted += requests[i].request.prompt;
+  }
   const Replica::Totals& totals = row.prefill_replicas > 0 ? row.outcome.prompt_totals : row.outcome.totals;
-  figures.found_share = found / all;
+  figures.found_share = found / counted;
   figures.mean_idle_bytes = totals.idle_byte_seconds / totals.busy_seconds;
   figures.mean_host_bytes = totals.host_byte_seconds / totals.busy_seconds;
   figures.host_share = static_cast<double>(totals.host_tokens_read) / all;

@@ -8,14 +8,15 @@
 #include "apps/cli/values.hpp"
 #include "apps/prediction/cached_prompt.hpp"
 #include "sim/core/philox.hpp"
+#include "sim/serving/conversations.hpp"
 
 namespace kvroof {
 namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::uint32_t kSharedBlock = 16;  // tokens, vLLM's
-constexpr std::uint64_t kMostSharedBlocks = 1U << 25;  // of all groups, some 2 GiB of this machine's memory
+constexpr std::uint32_t kBlock = ConversationBlocks::kTokens;
+constexpr std::uint64_t kMostBlocks = 1U << 25;  // of all prompts, some 2 GiB of this machine's memory
 constexpr double kMostGib = 1e9;
 
 struct SharedPrefix {
@@ -41,33 +42,81 @@ void check_shared(const SharedPrefix& shared, const SimulateRequest& request) {
                                   shared.tokens, mean));
   }
   const std::uint64_t groups = std::min<std::uint64_t>(shared.groups, request.requests.size());
-  if (const std::uint64_t blocks = groups * (shared.tokens / kSharedBlock); blocks > kMostSharedBlocks) {
+  if (const std::uint64_t blocks = groups * (shared.tokens / kBlock); blocks > kMostBlocks) {
     throw usage_error(fmt::format("--shared-prefix {}:{}: {} blocks of {} tokens; expected at most {}", shared.tokens,
-                                  shared.groups, blocks, kSharedBlock, kMostSharedBlocks))
+                                  shared.groups, blocks, kBlock, kMostBlocks))
         .note("fewer groups or tokens have fewer, and so have fewer requests (--count)");
   }
 }
 
-// The first tokens of each prompt are those of a group, which is drawn; the others are its own, and one block. A prompt
-// that is no longer than what its group shares has all but its last token in common.
-void share_prefix(const Arguments& arguments, SimulateRequest& request) {
-  const SharedPrefix shared = shared_prefix_of(arguments.get<std::string>("shared-prefix"));
-  check_shared(shared, request);
+// Throws where conversations have more blocks than are simulated.
+void check_conversations(const SimulateRequest& request) {
+  std::uint64_t blocks = 0;
+  for (std::size_t i = 0; i < request.requests.size(); ++i) {
+    const Request& r = request.requests[i];
+    const bool goes_on = i + 1 < request.requests.size() && request.requests[i + 1].follows;
+    if (!goes_on) blocks += (r.prompt + r.output) / kBlock;
+  }
+  if (blocks <= kMostBlocks) return;
+  throw usage_error(fmt::format("conversations of {} blocks of {} tokens; expected at most {}", blocks, kBlock,
+                                kMostBlocks))
+      .note("fewer requests (--count), shorter ones and fewer --turns have fewer");
+}
+
+// The groups of which prompts begin alike, and the whole blocks of each that came in some prompt.
+class SharedBlocks {
+ public:
+  SharedBlocks(const SharedPrefix& shared, std::uint64_t seed) : shared_(shared), seed_(seed), groups_(shared.groups) {}
+
+  // Of what the prompt of request i shares with its group, which is drawn.
+  struct Begin {
+    PrefixBlock last = kNoPrefix;
+    std::uint32_t tokens = 0;
+    std::uint32_t came = 0;  // of them, those that were in a prompt before
+  };
+  Begin begin(PrefixTreeBuilder& tree, std::uint32_t i, std::uint32_t prompt) {
+    const Philox4 bits = philox4x32_10({{0, i, 0, 0x70726566U}}, seed_);
+    const auto group = static_cast<std::uint32_t>(std::uint64_t{bits.x[0]} * shared_.groups >> 32U);
+    std::vector<PrefixBlock>& blocks = groups_[group];
+    const std::uint32_t whole = std::min(shared_.tokens, prompt - 1) / kBlock;
+    const auto came = static_cast<std::uint32_t>(blocks.size());
+    for (std::uint32_t block = came; block < whole; ++block) {
+      blocks.push_back(tree.child(block > 0 ? blocks[block - 1] : kNoPrefix, group, (block + 1) * kBlock));
+    }
+    return {whole > 0 ? blocks[whole - 1] : kNoPrefix, whole * kBlock, std::min(whole, came) * kBlock};
+  }
+
+ private:
+  SharedPrefix shared_;
+  std::uint64_t seed_;
+  std::vector<std::vector<PrefixBlock>> groups_;
+};
+
+// The first tokens of each prompt, or conversation, are those of a group; the others are its own: one block of a prompt
+// that nothing follows. A prompt that is no longer than what its group shares has all but its last token in common.
+void share_prefixes(const Arguments& arguments, SimulateRequest& request) {
+  SharedPrefix shared;
+  if (arguments.has("shared-prefix")) {
+    shared = shared_prefix_of(arguments.get<std::string>("shared-prefix"));
+    check_shared(shared, request);
+  }
+  check_conversations(request);
   PrefixTreeBuilder tree;
-  std::vector<std::vector<PrefixBlock>> groups(shared.groups);  // the blocks that came
+  SharedBlocks groups(shared, arguments.seed);
+  std::optional<ConversationBlocks> conversation;
   for (std::uint32_t i = 0; i < request.requests.size(); ++i) {
     Request& r = request.requests[i];
-    const Philox4 bits = philox4x32_10({{0, i, 0, 0x70726566U}}, arguments.seed);
-    const auto group = static_cast<std::uint32_t>(std::uint64_t{bits.x[0]} * shared.groups >> 32U);
-    std::vector<PrefixBlock>& blocks = groups[group];
-    const std::uint32_t whole = std::min(shared.tokens, r.prompt - 1) / kSharedBlock;
-    const auto came = static_cast<std::uint32_t>(blocks.size());
-    r.cached = std::min(whole, came) * kSharedBlock;
-    for (std::uint32_t block = came; block < whole; ++block) {
-      blocks.push_back(tree.child(block > 0 ? blocks[block - 1] : kNoPrefix, group, (block + 1) * kSharedBlock));
+    if (r.follows) {
+      conversation->add(r);
+      continue;
     }
-    const PrefixBlock last = whole > 0 ? blocks[whole - 1] : kNoPrefix;
-    r.prefix = tree.child(last, std::uint64_t{i} + shared.groups, r.prompt);
+    const SharedBlocks::Begin begin = groups.begin(tree, i, r.prompt);
+    if (request.in_conversations()) {
+      conversation.emplace(tree, begin.last, begin.tokens).add(r);
+    } else {
+      r.prefix = tree.child(begin.last, std::uint64_t{i} + shared.groups, r.prompt);
+    }
+    r.cached = begin.came;
     request.shorter_than_shared += r.prompt <= shared.tokens ? 1 : 0;
   }
   request.prefixes = tree.take();
@@ -179,7 +228,8 @@ void describe_prefixes(po::options_description_easy_init add) {
 // The last token of a prompt is always computed: the answer begins with what it makes.
 void set_prefixes(const Arguments& arguments, SimulateRequest& request) {
   const auto& text = arguments.get<std::string>("cached-prompt");
-  const bool shared = arguments.has("shared-prefix"), trace = text == "trace";
+  const bool trace = text == "trace";
+  bool shared = arguments.has("shared-prefix");
   if (shared && (trace || arguments.has("requests"))) {
     throw usage_error("--shared-prefix is of drawn requests: those of --requests begin as the file says");
   }
@@ -187,6 +237,7 @@ void set_prefixes(const Arguments& arguments, SimulateRequest& request) {
     throw usage_error("--shared-prefix and --cached-prompt: a cache that is simulated finds what it has")
         .note("leave one of the two away");
   }
+  shared = shared || request.in_conversations();
   if (trace && request.prefixes.size() <= 1) {
     throw usage_error("--cached-prompt trace: nothing says which prompts begin alike (hash_ids of --requests)")
         .note("a share, as --cached-prompt 0.5, is taken of each prompt");
@@ -195,9 +246,9 @@ void set_prefixes(const Arguments& arguments, SimulateRequest& request) {
     if (shared || trace || !arguments.has(option)) continue;
     throw usage_error(fmt::format("--{}: nothing says what prompts share", option))
         .note("--cached-prompt trace with --requests takes the trace's hash_ids, --shared-prefix makes prompts that "
-              "begin alike");
+              "begin alike, --turns conversations");
   }
-  if (shared) share_prefix(arguments, request);
+  if (shared) share_prefixes(arguments, request);
   if (!shared && !trace) {
     const double share = share_value("cached-prompt", text, 0, 1, ", or trace");
     for (Request& r : request.requests) r.cached = cached_tokens(share, r.prompt);

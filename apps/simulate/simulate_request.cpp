@@ -12,9 +12,11 @@
 #include "apps/prediction/engine_hardware.hpp"
 #include "apps/prediction/estimate_text.hpp"
 #include "apps/simulate/requests_file.hpp"
+#include "apps/simulate/simulate_conversations.hpp"
 #include "apps/simulate/simulate_prefixes.hpp"
 #include "sim/core/files.hpp"
 #include "sim/core/number_text.hpp"
+#include "sim/serving/conversations.hpp"
 #include "sim/serving/request_trace.hpp"
 
 namespace kvroof {
@@ -51,22 +53,35 @@ void keep_within(const WorkloadRequest& workload, std::vector<Request>& requests
   const std::int64_t room = std::max<std::int64_t>(workload.model.max_positions - mean, 0);
   // As far below the mean as above it at most, so that it stays the mean.
   for (Request& r : requests) {
+    if (r.follows) continue;
     const std::int64_t off = std::int64_t{r.prompt} + r.output - mean;
     r.prompt = static_cast<std::uint32_t>(std::max<std::int64_t>(r.prompt + std::clamp(off, -room, room) - off, 1));
     r.output = static_cast<std::uint32_t>(std::clamp<std::int64_t>(mean + room - r.prompt, 1, r.output));
   }
 }
 
+std::uint32_t drawn_for(const SimulateRequest& request, std::size_t sent) {
+  if (!request.in_conversations()) return static_cast<std::uint32_t>(sent);
+  const std::uint64_t all = turns_for(sent, request.clients, request.turns);
+  if (all <= kMostRequests) return static_cast<std::uint32_t>(all);
+  throw usage_error(fmt::format("--turns {} of {} clients: {} requests; expected at most {}", request.turns,
+                                request.clients, all, kMostRequests));
+}
+
 void draw(const Arguments& arguments, std::uint32_t count, SimulateRequest& request) {
   DrawnRequests drawn;
   request.chosen_count = arguments.has("count");
-  drawn.count = request.chosen_count ? count_value("count", arguments.get<std::string>("count"), 1, kMostRequests)
-                : request.clients > 0 ? static_cast<std::uint32_t>(request.sent_by(request.clients))
-                                      : count;
+  const std::size_t sent = request.chosen_count
+                               ? count_value("count", arguments.get<std::string>("count"), 1, kMostRequests)
+                           : request.clients > 0 ? request.sent_by(request.clients)
+                                                 : count;
+  drawn.count = drawn_for(request, sent);
+  drawn.turns = request.turns;
+  drawn.message = request.message;
   drawn.prompt = request.workload.prompt;
   drawn.output = request.workload.output;
   drawn.spread = number_value("spread", arguments.get<std::string>("spread"), 0, 10);
-  const bool one_by_one = drawn.count == 1 || request.clients == 1;
+  const bool one_by_one = sent == 1 || request.clients == 1;
   if (one_by_one && !arguments.has("spread")) drawn.spread = 0;  // nothing falls into step with anything
   drawn.burstiness = burstiness_of(arguments);
   drawn.seed = arguments.seed;
@@ -78,8 +93,10 @@ void draw(const Arguments& arguments, std::uint32_t count, SimulateRequest& requ
     r.output = std::min(r.output, kMostOutput);
   }
   if (!arguments.has("spread")) keep_within(request.workload, request.requests);
-  request.requests_text = fmt::format("{} drawn request{} of {} + {} tokens{}", drawn.count,
-                                      drawn.count == 1 ? "" : "s", drawn.prompt, drawn.output,
+  hold_conversations(request, sent);
+  request.sent = std::min(sent, request.requests.size());
+  request.requests_text = fmt::format("{} drawn request{} of {} + {} tokens{}{}", sent, sent == 1 ? "" : "s",
+                                      drawn.prompt, drawn.output, conversations_text(request),
                                       drawn.spread > 0 ? fmt::format(", spread {:g}", drawn.spread) : "");
 }
 
@@ -113,6 +130,7 @@ void read(const Arguments& arguments, SimulateRequest& request) {
     const std::uint32_t count = count_value("count", arguments.get<std::string>("count"), 1, kMostRequests);
     request.requests.resize(std::min<std::size_t>(count, all));
   }
+  request.sent = request.requests.size();
   request.without_answer = trace.left_out;
   request.prefixes = std::move(trace.prefixes);
   if (trace.has_arrivals) refuse_said("arrivals", "when requests come");
@@ -168,8 +186,8 @@ void check_load(const Arguments& arguments, const SimulateRequest& request) {
   if (searches_load && request.replicas == 0) {
     throw usage_error(fmt::format("--{} and --replicas auto: one of the two must be a number", load));
   }
-  if (arguments.has("think-s") && request.clients == 0) {
-    throw usage_error("--think-s is of clients: --clients says how many there are");
+  if (arguments.has("think-s") && request.clients == 0 && !request.in_conversations()) {
+    throw usage_error("--think-s is of clients, or of --turns: --clients says how many there are");
   }
 }
 
@@ -245,18 +263,22 @@ void set_prefill(const Arguments& arguments, SimulateRequest& request) {
 
 }  // namespace
 
-// A client that sends one request alone makes no closed loop. Of a given number all requests are sent.
+// A client that sends one request alone makes no closed loop. Of conversations no cache has what was said before the
+// first request of a client, so that each sends more. Of a given number all requests are sent.
 std::size_t SimulateRequest::sent_by(std::uint32_t of) const {
-  if (!requests.empty() && !most_clients) return requests.size();
+  if (!requests.empty() && !most_clients) return sent;
   const std::size_t twice = most_clients ? 2 * std::size_t{of} : 0;
-  const std::size_t several = std::max({5 * std::min<std::size_t>(of, 3200), twice, std::size_t{1000}});
+  const std::size_t each = in_conversations() ? 3 * warm_up_each() : 5;
+  const std::size_t several = std::max({each * std::min<std::size_t>(of, 3200), twice, std::size_t{1000}});
   return requests.empty() ? several : std::min(several, requests.size());
 }
 
 // All clients begin at once. With --count, and of a file, times are of all requests, as benchmarks count them.
 std::size_t SimulateRequest::warm_up_of(std::uint32_t of) const {
   const bool chosen = !most_clients && (chosen_count || !drawn);
-  return of > 1 && !chosen && sent_by(of) >= 2ULL * of ? of : 0;
+  if (of <= 1 || chosen) return 0;
+  if (in_conversations()) return std::min(warm_up_each() * of, sent_by(of) / 2);
+  return sent_by(of) >= 2ULL * of ? of : 0;
 }
 
 SchedulerLimits SimulateRequest::limits_on(const Device& device) const {
@@ -352,6 +374,7 @@ SimulateRequest simulate_request(const Arguments& arguments, std::uint32_t count
     request.step_tokens =
         count_value("max-num-batched-tokens", arguments.get<std::string>("max-num-batched-tokens"), 1, kMostPrompt);
   }
+  set_conversations(arguments, request);
   check_load(arguments, request);
   set_prefill(arguments, request);
   arguments.has("requests") ? read(arguments, request) : draw(arguments, count, request);

@@ -1,6 +1,7 @@
 // What `kvroof simulate` is asked: requests, servers and goals.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,10 +38,14 @@ struct SimulateRequest {
   WorkloadRequest workload;  // its prompt and output are the longest of all requests
   std::vector<Device> devices;
   std::vector<Request> requests;  // at the file's own rate, or at that of --rate; at one a second for --rate max
+  std::size_t sent = 0;           // so many of them come
   bool drawn = false;             // and not a file's: --count says how many
   bool chosen_count = false;      // --count was given: that many, though servers be still filling when the last comes
   std::string requests_text;      // what they are: "1000 drawn requests of 2048 + 512 tokens"
   std::size_t without_answer = 0;  // requests of the file that were left out
+  std::uint32_t turns = 1;         // of a conversation; drawn requests alone have several
+  std::uint32_t message = 1;       // mean tokens that each turn after the first adds
+  std::size_t turns_left_out = 0;  // for which the model has no positions
   PrefixTree prefixes;             // what prompts share, where the file or --shared-prefix says so
   std::optional<PrefixCacheRequest> prefix_cache;
   bool no_prefix_cache = false;    // --prefix-cache none: it is said what prompts share, and nothing finds it
@@ -51,7 +56,7 @@ struct SimulateRequest {
   bool highest_rate = false;       // --rate max: the highest that meets the goals is looked for
   std::uint32_t clients = 0;       // of a closed loop; 0: requests come by themselves
   bool most_clients = false;       // so many as meet the goals are looked for, up to `clients`
-  std::vector<double> pauses;      // of clients, before requests (ServingSetup); empty: they ask at once
+  std::vector<double> pauses;      // of clients, or before turns (ServingSetup); empty: they ask at once
   double pause = 0;                // their mean, seconds
   std::uint32_t replicas = 1;      // all servers; 0: as few as meet the goals
   PrefillRequest prefill;
@@ -67,6 +72,9 @@ struct SimulateRequest {
   [[nodiscard]] bool has_goals() const { return ttft_ms || tpot_ms; }
   // Whether rows stand in the order of what is best: where something is looked for, or it was asked for.
   [[nodiscard]] bool ranks() const { return ranks_rows || highest_rate || most_clients || replicas == 0; }
+  [[nodiscard]] bool in_conversations() const { return turns > 1; }
+  // Of each client's requests, on average: until hardly any are first ones, after pauses of whatever length.
+  [[nodiscard]] std::size_t warm_up_each() const { return in_conversations() ? std::max(turns, 5U) : 1; }
   // Of so many clients: requests that they send, and how many of them, at the start, times and shares are not of.
   [[nodiscard]] std::size_t sent_by(std::uint32_t clients) const;
   [[nodiscard]] std::size_t warm_up_of(std::uint32_t clients) const;

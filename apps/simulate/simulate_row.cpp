@@ -85,7 +85,7 @@ class RowPricing {
     }
     row_.evicts = profiles.back().mean.evicts;
     row_.refused = request.requests.size() - requests_.size();
-    row_.numbers = fitting_.numbers;
+    if (!request.in_conversations()) row_.numbers = fitting_.numbers;
   }
 
   void price() {
@@ -103,7 +103,9 @@ class RowPricing {
       return;
     }
     if (request_.clients == 0 && !request_.highest_rate && requests_.back().arrival > 0) {
-      row_.rate = static_cast<double>(requests_.size() - 1) / requests_.back().arrival;
+      std::size_t until_last = requests_.size() - 1;  // of what comes by itself
+      while (requests_[until_last].follows) --until_last;
+      row_.rate = static_cast<double>(until_last) / requests_.back().arrival;
     }
     row_.outcome = simulator_.outcome(load(), servers());
     row_.met = simulator_.meets(row_.outcome);
@@ -327,14 +329,14 @@ SimulatedRow unpriced_row(const SimulateRequest& request, const Device& device, 
 std::uint32_t more_requests(const SimulateRequest& request, SimulatedRows rows) {
   constexpr double kMostDrawn = 16000;
   // More than fill servers: where their memory fills at last, answers take longer still.
-  constexpr double kDrawnAnswers = 8;
+  constexpr double kMore = 2;
   if (!request.drawn || request.chosen_count || !request.lasts) return 0;
   const bool searches = request.highest_rate || request.replicas == 0;
   const auto count = static_cast<double>(request.requests.size());
   double wanted = 0;
   for (const SimulatedRow& row : rows) {
     // Where nothing is looked for, more requests say no more of servers that fall behind.
-    if (searches || !row.falls_behind()) wanted = std::max(wanted, lasting_count(row, kDrawnAnswers));
+    if (searches || !row.falls_behind()) wanted = std::max(wanted, kMore * lasting_count(request, row));
     if (request.highest_rate && std::isinf(row.rate)) wanted = std::max(wanted, 4 * count);
   }
   if (wanted <= count || count >= kMostDrawn) return 0;

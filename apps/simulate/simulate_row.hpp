@@ -29,7 +29,7 @@ struct SimulatedRow {
   // number meets the goals with times so long, one of rates where any rate does with times so short.
   std::optional<Estimate> rate_interval, clients_interval, replicas_interval;
   std::size_t refused = 0;      // requests that do not fit on a server by themselves, and miss the goals
-  std::vector<std::size_t> numbers;  // of those that are served, among all; empty: all are
+  std::vector<std::size_t> numbers;  // of those that are served, among all; empty: all are, or turns as they came
   bool met = true;              // the goals, by the share of requests that was asked for
   ServingOutcome outcome;       // at the predicted times
   RequestEstimates latency;
@@ -65,9 +65,11 @@ struct SimulatedRow {
 
 using SimulatedRows = std::span<const SimulatedRow>;
 
-// How many requests come at the row's rate while so many answers take; after a few as many end as begin. 0: of rows
-// without a rate.
-double lasting_count(const SimulatedRow& row, double answers = 4);
+// Seconds from the arrival of a request to its answer, of a conversation to its last, in the mean.
+double visit_seconds(const SimulateRequest& request, const SimulatedRow& row);
+// How many requests come at the row's rate until as many end as begin: while a few answers take, for they take longer
+// as servers fill, or two conversations. 0: of rows without a rate.
+double lasting_count(const SimulateRequest& request, const SimulatedRow& row);
 // Whether servers were still filling when the last request of a rate that is to last came: what was found is that of a
 // burst.
 bool is_burst(const SimulateRequest& request, const SimulatedRow& row);

@@ -27,14 +27,20 @@ double SimulatedRow::lasting_tokens_per_s() const {
   return per_s * tokens / static_cast<double>(all.size());
 }
 
-double lasting_count(const SimulatedRow& row, double answers) {
+double visit_seconds(const SimulateRequest& request, const SimulatedRow& row) {
+  const std::uint32_t turns = request.turns;
+  return turns * row.latency.whole.mean.value + (turns - 1) * request.pause;
+}
+
+double lasting_count(const SimulateRequest& request, const SimulatedRow& row) {
   const bool has_rate = row.problem.empty() && row.rate > 0 && std::isfinite(row.rate);
-  return has_rate ? answers * row.latency.whole.mean.value * row.rate : 0;
+  const double visits = request.in_conversations() ? 2 : 4;
+  return has_rate ? visits * visit_seconds(request, row) * row.rate : 0;
 }
 
 bool is_burst(const SimulateRequest& request, const SimulatedRow& row) {
   const auto count = static_cast<double>(row.outcome.requests.size());
-  return request.lasts && row.problem.empty() && count < lasting_count(row) && !row.falls_behind();
+  return request.lasts && row.problem.empty() && count < lasting_count(request, row) && !row.falls_behind();
 }
 
 }  // namespace kvroof

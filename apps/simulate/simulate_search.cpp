@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "sim/serving/conversations.hpp"
+
 namespace kvroof {
 namespace {
 
@@ -49,7 +51,7 @@ std::uint32_t least_that(std::uint32_t most, Guess guess, Holds holds) {
 }  // namespace
 
 std::size_t RowSimulator::sent_at(double load) const {
-  return request_.most_clients ? std::min(request_.sent_by(clients_at(load)), requests_.size()) : requests_.size();
+  return std::min(request_.sent_by(clients_at(load)), requests_.size());
 }
 
 std::size_t RowSimulator::warm_up_at(double load) const {
@@ -59,7 +61,8 @@ std::size_t RowSimulator::warm_up_at(double load) const {
 ServingOutcome RowSimulator::simulated(double load, Servers servers, const RowReading& reading,
                                        const std::optional<LateLimit>& late) const {
   listener_(load, servers);
-  std::vector<Request> requests(requests_.begin(), requests_.begin() + static_cast<std::ptrdiff_t>(sent_at(load)));
+  std::vector<Request> requests =
+      request_.most_clients ? turns_of_clients(requests_, clients_at(load), sent_at(load)) : requests_;
   if (request_.highest_rate) {
     for (Request& r : requests) r.arrival /= load;
   }
@@ -72,13 +75,13 @@ ServingOutcome RowSimulator::simulated(double load, Servers servers, const RowRe
   };
   if (servers.prefill == 0) {
     const std::uint32_t groups = answers_.cost.deployment().data_parallel;
-    const ServingSetup setup{answers_.limits, servers.all, clients, answers_.prefixes, routes,
-                             groups,          late,        request_.pauses};
+    const ServingSetup setup{answers_.limits, servers.all, clients,         answers_.prefixes, routes,
+                             groups,          late,        request_.pauses, sent_at(load)};
     return warmed_up(simulate_serving(answers, setup, requests));
   }
   const DeploymentCosts prompts(prompts_.cost, profiles_, reading.prompts);
   const DisaggregatedSetup setup{prompts_.limits, answers_.limits, servers.prefill, servers.all - servers.prefill,
-                                 link_, clients, prompts_.prefixes, routes, late, request_.pauses};
+                                 link_, clients, prompts_.prefixes, routes, late, request_.pauses, sent_at(load)};
   return warmed_up(simulate_disaggregated(prompts, answers, setup, requests));
 }
 

@@ -53,9 +53,9 @@ class RowSimulator {
   }
   // Of all requests: those that do not fit are not in time.
   [[nodiscard]] double attained(const ServingOutcome& outcome) const;
-  // As many clients as are looked for: each asks twice at least.
+  // As many clients as are looked for: each asks twice at least, beside what was said of a conversation before.
   [[nodiscard]] std::uint32_t clients_looked_for() const {
-    const std::size_t each_twice = std::max<std::size_t>(requests_.size() / 2, 1);
+    const std::size_t each_twice = std::max<std::size_t>(2 * requests_.size() / (request_.turns + 3), 1);
     return static_cast<std::uint32_t>(std::min<std::size_t>(request_.clients, each_twice));
   }
   // Of all requests, those that fit.

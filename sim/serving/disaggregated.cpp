@@ -21,7 +21,7 @@ class Disaggregation {
         setup_(setup),
         outcome_(outcome),
         served_(outcome.requests),
-        arrivals_(requests, setup.clients, setup.pauses, outcome.requests),
+        arrivals_(requests, setup.clients, setup.pauses, setup.most_requests, outcome.requests),
         late_(setup.late, outcome.requests),
         prompts_(served_) {
     for (ServedRequest& prompt : prompts_) {
@@ -61,6 +61,7 @@ class Disaggregation {
     for (std::size_t i = 0; i < replicas_.size(); ++i) {
       (computes_prompts(i) ? outcome_.prompt_totals : outcome_.totals) += servers_[i].totals();
     }
+    arrivals_.end();
   }
 
  private:
@@ -126,7 +127,7 @@ class Disaggregation {
   }
 
   void end(std::span<const std::size_t> answered, double now) {
-    arrivals_.answered(answered.size(), now);
+    arrivals_.answered(answered, now);
     if (late_.too_many_with(answered)) outcome_.gave_up = true;
   }
 

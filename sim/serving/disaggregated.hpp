@@ -34,7 +34,8 @@ struct DisaggregatedSetup {
   std::optional<PrefixCacheSetup> prefixes = {};  // of each server of prompts
   bool routes_by_prefix = false;                  // to these: chosen_replica()
   std::optional<LateLimit> late = {};
-  std::span<const double> pauses = {};  // as of ServingSetup
+  std::span<const double> pauses = {};  // as of ServingSetup, and the next
+  std::size_t most_requests = std::numeric_limits<std::size_t>::max();
 };
 
 // The costs of a server of prompts and of one of answers. Each request fits on both by itself. Deterministic.

@@ -30,34 +30,45 @@ class EventQueue {
 };
 
 // Requests in their order, which come when they come, or from clients that each send their next request when the one
-// before is answered, or so long after that.
+// before is answered, or so long after that. Turns of a conversation follow each other likewise; a client begins the
+// next conversation when its own is over.
 class Arrivals {
  public:
-  // Fills `served`, which outlives this. Of clients, and of their pauses, as ServingSetup has them.
+  // Fills `served`, which outlives this. Of clients, of their pauses and of the most requests as ServingSetup has them.
   Arrivals(const std::vector<Request>& requests, std::uint32_t clients, std::span<const double> pauses,
-           std::vector<ServedRequest>& served);
+           std::size_t most, std::vector<ServedRequest>& served);
 
-  [[nodiscard]] bool more() const {  // until an answer
-    return next_ < served_.size() && (clients_ == 0 || !due_.empty());
-  }
+  [[nodiscard]] bool more() const { return taken_ < most_ && (next_begin() || !turns_.empty()); }  // until an answer
   // Whether a request comes before all that is noted, or at the same time.
   [[nodiscard]] bool come_before(const EventQueue& events) const;
-  [[nodiscard]] bool is_last() const { return next_ + 1 == served_.size(); }
+  // Whether the next request is the last that comes by itself, or that a client begins with.
+  [[nodiscard]] bool is_last() const;
   // The next request comes now.
   std::size_t take();
-  // The clients of so many requests send others, if there are any.
-  void answered(std::size_t requests, double now);
+  // These requests are answered: those that follow them come, and clients send others, if there are any.
+  void answered(std::span<const std::size_t> requests, double now);
+  // Nothing more comes: what was served is from now on in the order in which it came, and what did not come is gone.
+  void end();
 
  private:
-  [[nodiscard]] double next_time() const { return clients_ > 0 ? due_.top() : served_[next_].request.arrival; }
+  // When something that follows nothing comes next; of clients, of whom one waits for no answer.
+  [[nodiscard]] std::optional<double> next_begin() const;
+  [[nodiscard]] bool takes_turn() const;  // and nothing of that kind is before it
+  [[nodiscard]] std::size_t after(std::size_t beginning) const;  // the next of that kind
+  [[nodiscard]] double paused(double now);
+
+  template <class T>
+  using Earliest = std::priority_queue<T, std::vector<T>, std::greater<>>;
 
   std::vector<ServedRequest>& served_;
   std::uint32_t clients_;
   std::span<const double> pauses_;
-  std::size_t next_ = 0;    // the first request that no server has
+  std::size_t most_;
+  std::size_t next_ = 0;    // the first request that follows nothing and that no server has
+  std::uint32_t taken_ = 0;
   std::size_t begun_ = 0;   // pauses, also those after which no request is left
-  // When clients send their next requests; of those that wait for no answer.
-  std::priority_queue<double, std::vector<double>, std::greater<>> due_;
+  Earliest<double> due_;    // when clients begin something
+  Earliest<std::pair<double, std::size_t>> turns_;  // those that follow what is answered, and when they come
 };
 
 }  // namespace kvroof

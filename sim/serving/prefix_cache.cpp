@@ -87,10 +87,20 @@ void PrefixCache::hold_one(PrefixBlock block) {
   ++state(setup_.tree->parent(block)).children;
 }
 
+void PrefixCache::hold_instead(PrefixBlock from, PrefixBlock to) {
+  PrefixBlock both = from, other = to;  // the last block that both end behind
+  while (both != other) {
+    PrefixBlock& later = both > other ? both : other;
+    later = setup_.tree->parent(later);
+  }
+  hold(both, to);
+  let_go(both, from);
+}
+
 // From the last block to the first, so that the last goes first.
-void PrefixCache::let_go(PrefixBlock held) {
+void PrefixCache::let_go(PrefixBlock before, PrefixBlock held) {
   ++clock_;
-  for (; held != kNoPrefix; held = setup_.tree->parent(held)) let_go_one(held);
+  for (; held != before; held = setup_.tree->parent(held)) let_go_one(held);
 }
 
 void PrefixCache::let_go_one(PrefixBlock block) {

@@ -50,7 +50,9 @@ class PrefixCache {
   // A sequence that holds `from` holds `to`, which is the same or comes after it, as well. Those that are not on the
   // device are put there.
   void hold(PrefixBlock from, PrefixBlock to);
-  void let_go(PrefixBlock held);
+  // A sequence that holds `from` holds `to`, which is of the same prompt and need not come after it.
+  void hold_instead(PrefixBlock from, PrefixBlock to);
+  void let_go(PrefixBlock held) { let_go(kNoPrefix, held); }
   // Blocks that no sequence holds go until the others take no more than `room` bytes of the device.
   void shrink(double room);
 
@@ -101,6 +103,7 @@ class PrefixCache {
   void to_host(PrefixBlock block);
   void from_host(PrefixBlock block);
   void hold_one(PrefixBlock block);
+  void let_go(PrefixBlock before, PrefixBlock held);
   void let_go_one(PrefixBlock block);
   void add_leaf(PrefixBlock block);
   PrefixBlock take_leaf();

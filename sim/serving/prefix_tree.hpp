@@ -32,6 +32,7 @@ class PrefixTree {
 
 class PrefixTreeBuilder {
  public:
+  [[nodiscard]] std::size_t size() const { return tree_.size(); }
   // The child of `parent` that is called `id`; a new one if there is none.
   PrefixBlock child(PrefixBlock parent, std::uint64_t id, std::uint32_t end);
   // The last block of a prompt whose blocks, of `block_tokens` each, have these names; the last may be shorter. Of two

@@ -315,6 +315,7 @@ std::vector<std::size_t> Replica::end_step(std::uint32_t batch, double now) {
     if (served.moves) {
       stay(s);
     } else {
+      keep_answer(s);
       let_go(s);
     }
   }

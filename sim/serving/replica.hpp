@@ -55,6 +55,7 @@ struct ServedRequest {
   Request request;
   std::uint32_t replica = 0;
   std::uint32_t group = 0;  // of that server's devices
+  std::uint32_t came = ~0U;  // how many requests arrived before it
   double placed = -1;       // when its prompt was first begun
   double first_token = -1, finished = -1;
   std::uint32_t preemptions = 0;
@@ -171,6 +172,8 @@ class Replica {
   void hold_computed(Sequence& sequence, std::uint32_t computed);
   // Its prompt is computed: where the policy evicts from it, the whole of it stays for others.
   void keep_prompt(Sequence& sequence);
+  // It is answered: what it held of its prompt, and its answer, stays for whoever goes on from there.
+  void keep_answer(Sequence& sequence);
   void let_go(Sequence& sequence);
   // Blocks that no sequence holds go until those that run have their memory.
   void shrink_idle();

@@ -66,6 +66,14 @@ void Replica::keep_prompt(Sequence& sequence) {
   let_go(sequence);
 }
 
+// Copies are of prompts: what an answer's rows were computed from was evicted in part.
+void Replica::keep_answer(Sequence& sequence) {
+  const PrefixBlock last = requests_[sequence.request].request.answered;
+  if (!prefixes_ || prefixes_->setup().copies || last == kNoPrefix) return;
+  prefixes_->hold_instead(sequence.held, last);
+  sequence.held = last;
+}
+
 void Replica::let_go(Sequence& sequence) {
   if (prefixes_) prefixes_->let_go(std::exchange(sequence.held, kNoPrefix));
 }

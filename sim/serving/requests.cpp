@@ -69,14 +69,20 @@ std::vector<Request> draw_requests(const DrawnRequests& drawn) {
   requests.reserve(drawn.count);
   double arrival = 0;
   for (std::uint32_t i = 0; i < drawn.count; ++i) {
-    if (i > 0) {
+    const std::uint32_t turn = i % drawn.turns;
+    if (i > 0 && turn == 0) {
       const double gap = drawn.burstiness == 0 ? 1
                                                : Draws(drawn.seed, i, Purpose::kArrival).gamma(drawn.burstiness) /
                                                      drawn.burstiness;
-      arrival += gap / drawn.rate;
+      arrival += gap * drawn.turns / drawn.rate;
     }
-    requests.push_back({arrival, length_of(drawn.prompt, drawn.spread, {drawn.seed, i, Purpose::kPrompt}),
-                        length_of(drawn.output, drawn.spread, {drawn.seed, i, Purpose::kOutput})});
+    Request request{arrival,
+                    length_of(turn == 0 ? drawn.prompt : drawn.message, drawn.spread,
+                              {drawn.seed, i, Purpose::kPrompt}),
+                    length_of(drawn.output, drawn.spread, {drawn.seed, i, Purpose::kOutput})};
+    request.turn = turn + 1;
+    request.follows = turn > 0;
+    requests.push_back(request);
   }
   return requests;
 }

@@ -14,14 +14,22 @@ struct Request {
   std::uint32_t output = 1;  // tokens of the answer, at least 1 of a request that a server is sent
   std::uint32_t cached = 0;  // tokens of the prompt that a prefix cache has, less than the prompt
   PrefixBlock prefix = kNoPrefix;  // the last block of the prompt in a tree of prompts, where one says what they share
+  // The last block of what is there when the request is answered, prompt and answer, for whoever goes on from it.
+  PrefixBlock answered = kNoPrefix;
+  std::uint32_t turn = 1;  // of a conversation (conversations.hpp)
+  // A turn that comes when the request before it in the list is answered, or so long after that; it does not arrive by
+  // itself.
+  bool follows = false;
 
   friend bool operator==(const Request&, const Request&) = default;
 };
 
-// Requests that arrive independently of the server (an open loop).
+// Requests that arrive independently of the server (an open loop), or conversations that begin so.
 struct DrawnRequests {
   std::uint32_t count = 0;
   double rate = 1;  // requests a second
+  std::uint32_t turns = 1;   // of a conversation, the last of which may have fewer
+  std::uint32_t message = 1; // mean tokens of a prompt that follows, without what was said before
   // Times between arrivals have a gamma distribution of this shape, as in `vllm bench serve --burstiness`: 1 is a
   // Poisson process, below 1 requests come in bursts, above 1 more evenly. 0: one every 1 / rate seconds.
   double burstiness = 1;
@@ -36,7 +44,8 @@ struct DrawnRequests {
 // operational analysis, Denning and Buzen 1978). Same values, same pauses, on every machine.
 std::vector<double> draw_pauses(std::uint32_t count, double mean, std::uint64_t seed);
 
-// In the order of their arrival, the first at 0. Same values, same requests, on every machine.
+// In the order of their arrival, the first at 0; turns follow each other and have the arrival of their first. Same
+// values, same requests, on every machine.
 std::vector<Request> draw_requests(const DrawnRequests& drawn);
 
 }  // namespace kvroof

@@ -25,7 +25,9 @@ class Simulation {
  public:
   Simulation(const ServingCosts& costs, const ServingSetup& setup, const std::vector<Request>& requests,
              ServingOutcome& outcome)
-      : setup_(setup), outcome_(outcome), arrivals_(requests, setup.clients, setup.pauses, outcome.requests),
+      : setup_(setup),
+        outcome_(outcome),
+        arrivals_(requests, setup.clients, setup.pauses, setup.most_requests, outcome.requests),
         late_(setup.late, outcome.requests) {
     const std::size_t groups = std::size_t{setup.replicas} * setup.groups;
     groups_.reserve(groups);
@@ -48,10 +50,11 @@ class Simulation {
       outcome_.seconds = std::max(outcome_.seconds, now);
       const std::vector<std::size_t> finished = servers_[i].run_event();
       events_.note(i, servers_[i].next_event());
-      arrivals_.answered(finished.size(), now);
+      arrivals_.answered(finished, now);
       outcome_.gave_up = late_.too_many_with(finished);
     }
     for (const ServerSteps& server : servers_) outcome_.totals += server.totals();
+    arrivals_.end();
   }
 
  private:
@@ -87,7 +90,7 @@ std::span<const ServedRequest> warmed_up(const ServingOutcome& outcome) {
 bool LateRequests::too_many_with(std::span<const std::size_t> answered) {
   if (!limit_) return false;
   for (const std::size_t i : answered) {
-    if (i >= limit_->warm_up && !in_time(requests_[i], limit_->first_token, limit_->token)) ++late_;
+    if (requests_[i].came >= limit_->warm_up && !in_time(requests_[i], limit_->first_token, limit_->token)) ++late_;
   }
   return late_ > limit_->most_late;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -30,17 +31,19 @@ struct ServingSetup {
   // a prefix cache of its own, and these limits. A request goes to one of all servers' groups as to a server.
   std::uint32_t groups = 1;
   std::optional<LateLimit> late = {};
-  // Seconds that clients wait before they send a request, the first as well, in the order in which they begin to wait
-  // and over again; empty: they do not wait. They outlive the simulation.
+  // Seconds that clients wait before they send a request, the first as well, and conversations before a turn, in the
+  // order in which they begin to wait and over again; empty: they do not wait. They outlive the simulation.
   std::span<const double> pauses = {};
+  std::size_t most_requests = std::numeric_limits<std::size_t>::max();  // after so many no other comes
 };
 
 struct ServingOutcome {
-  std::vector<ServedRequest> requests;  // in the order in which they were given
+  std::vector<ServedRequest> requests;  // in the order in which they came: without turns that of the list
   std::size_t warm_up = 0;              // of them, the first that no percentile or share is of
   LatencyHistogram gaps;                // seconds between tokens of an answer, of all of them
   double seconds = 0;                   // from the first arrival to the last token
-  // Requests before the last that had no place when it arrived: where they are many, more come than can be served.
+  // Requests that had no place when the last of those that follow nothing arrived: where they are many, more come than
+  // can be served.
   std::size_t waiting_at_end = 0;
   Replica::Totals totals;               // sums over the replicas, and the largest of each
   // Of the servers of prompts alone, where there are some (disaggregated.hpp); the links from them carried something
@@ -65,7 +68,7 @@ class LateRequests {
   std::size_t late_ = 0;
 };
 
-// Each request fits by itself (ServingCosts). Deterministic.
+// Each request fits by itself (ServingCosts); the first follows nothing. Deterministic.
 ServingOutcome simulate_serving(const ServingCosts& costs, const ServingSetup& setup,
                                 const std::vector<Request>& requests);
 

@@ -78,6 +78,7 @@ TEST_CASE("what cannot be asked of clients is said in a sentence") {
              "--clients max and --replicas auto: one of the two must be a number"));
   CHECK(says(error("--clients max --replicas 3 --prefill-replicas auto --ttft-ms 9"),
              "--clients max and --prefill-replicas auto: one of the two must be a number"));
-  CHECK(says(error("--rate 3 --think-s 9"), "--think-s is of clients: --clients says how many there are"));
+  CHECK(says(error("--rate 3 --think-s 9"),
+             "--think-s is of clients, or of --turns: --clients says how many there are"));
   CHECK(says(error("--clients many"), "--clients many: expected a count from 1 to 1048576, or max"));
 }

@@ -1,0 +1,68 @@
+#include "apps/simulate/simulate_conversations.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "apps/cli/values.hpp"
+#include "sim/serving/conversations.hpp"
+
+namespace kvroof {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::uint32_t kMostTurns = 1000;
+
+// Tokens of a conversation of mean lengths.
+std::uint64_t mean_length(const SimulateRequest& r) {
+  const std::uint64_t turn = std::uint64_t{r.message} + r.workload.output;
+  return std::uint64_t{r.workload.prompt} + r.workload.output + (r.turns - 1) * turn;
+}
+
+}  // namespace
+
+void describe_conversations(po::options_description_easy_init add) {
+  add("turns", po::value<std::string>()->default_value("1"),
+      "requests of a conversation, each with all that was said before in its prompt, which a prefix cache may find; "
+      "--prompt is the first, --rate counts requests");
+  add("message", po::value<std::string>()->default_value("256"), "tokens that each later turn adds to what was said");
+}
+
+void set_conversations(const Arguments& arguments, SimulateRequest& request) {
+  request.turns = count_value("turns", arguments.get<std::string>("turns"), 1, kMostTurns);
+  request.message = count_value("message", arguments.get<std::string>("message"), 1, kMostPrompt);
+  if (request.turns == 1) {
+    if (!arguments.has("message")) return;
+    throw usage_error("--message is what turns after the first say: --turns says how many a conversation has");
+  }
+  if (arguments.has("requests")) {
+    throw usage_error("--turns and --requests: the file says what is asked and when").note("leave one of the two away");
+  }
+  if (arguments.has("cached-prompt")) {
+    throw usage_error("--turns and --cached-prompt: what a cache has of a conversation is simulated")
+        .note("leave --cached-prompt away; --prefix-cache says how large the cache is, and none that there is none");
+  }
+  if (const std::uint64_t length = mean_length(request); length > kMostPrompt) {
+    throw usage_error(fmt::format("--turns {}: a conversation of {} tokens; expected at most {}", request.turns, length,
+                                  kMostPrompt));
+  }
+}
+
+void hold_conversations(SimulateRequest& request, std::size_t count) {
+  if (request.turns == 1) return;
+  const std::uint32_t positions = request.workload.model.max_positions;
+  const std::uint64_t longest = positions >= mean_length(request) ? positions : kMostPrompt;
+  request.turns_left_out = add_history(request.requests, longest);
+  if (request.clients > 0 && !request.most_clients) {
+    request.requests = turns_of_clients(request.requests, request.clients, count);
+  }
+}
+
+std::string conversations_text(const SimulateRequest& request) {
+  if (request.turns == 1) return "";
+  return fmt::format(" in conversations of {} turns, with messages of {} after the first", request.turns,
+                     request.message);
+}
+
+}  // namespace kvroof

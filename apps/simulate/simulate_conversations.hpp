@@ -1,0 +1,20 @@
+// The options of `kvroof simulate` that make conversations of drawn requests.
+#pragma once
+
+#include <string>
+
+#include "apps/simulate/simulate_request.hpp"
+
+namespace kvroof {
+
+void describe_conversations(boost::program_options::options_description_easy_init add);
+// Sets how many turns conversations have, and how long messages and pauses are. Throws Error (usage).
+void set_conversations(const Arguments& arguments, SimulateRequest& request);
+// Of turns that were drawn with messages as prompts: adds what was said before, and has clients begin in the middle.
+// `count`: of clients, the requests that they send.
+void hold_conversations(SimulateRequest& request, std::size_t count);
+
+// " in conversations of 10 turns, with messages of 256 tokens after the first"; nothing where requests follow nothing.
+std::string conversations_text(const SimulateRequest& request);
+
+}  // namespace kvroof

@@ -1,0 +1,119 @@
+// `kvroof simulate --turns`: conversations, whose prompts hold what was said before.
+#include <algorithm>
+#include <sstream>
+
+#include "tests/support/program_json.hpp"
+
+using kvroof::test::has_note;
+using kvroof::test::run_program;
+using kvroof::test::simulate;
+using kvroof::test::slurp;
+using kvroof::test::TemporaryFolder;
+using nlohmann::json;
+
+namespace {
+
+double value(const json& estimate) { return estimate["value"].get<double>(); }
+double found(const json& row) { return row["prefix_cache"]["found_share"].get<double>(); }
+
+const std::string kServer = "--model llama-3.1-8b --device h100-sxm --engine vllm ";
+// Prompts of 1000, 1300, 1600 and 1900 tokens, one conversation after the other.
+const std::string kTalk = kServer + "--turns 4 --prompt 1000 --message 200 --output 100 --spread 0 ";
+const std::string kSlow = kTalk + "--rate 0.1 --arrivals constant --count 40 ";
+constexpr double kPrompts = 1000 + 1300 + 1600 + 1900;
+
+}  // namespace
+
+TEST_CASE("turns find whole blocks of what was said before, and of the last answer all but its last token") {
+  const json answer = simulate(kSlow);
+  CHECK(found(answer["rows"][0]) == Approx((1088 + 1392 + 1696) / kPrompts));
+  CHECK(answer["turns"] == 4);
+  CHECK(answer["message_tokens"] == 200);
+  CHECK(answer["requests"] == 40);
+  CHECK(has_note(answer, "40 drawn requests of 1000 + 100 tokens in conversations of 4 turns, with messages of 200 "
+                         "after the first"));
+  CHECK(found(simulate(kSlow + "--prefix-cache infinite")["rows"][0]) == found(answer["rows"][0]));
+  CHECK(simulate(kSlow + "--prefix-cache none")["rows"][0]["prefix_cache"].is_null());
+  // Conversations begin with what others began with as well: 62 blocks of 16 tokens, of all but the first.
+  const json shared = simulate(kSlow + "--shared-prefix 999");
+  CHECK(found(shared["rows"][0]) == Approx(((1088 + 1392 + 1696) * 10 + 992 * 9) / (10 * kPrompts)));
+}
+
+TEST_CASE("policies that evict find nothing of a conversation, and copies or servers of prompts no answers") {
+  const json rows = simulate(kSlow + "--policy full,h2o --budget 0.5")["rows"];
+  CHECK(found(rows[1]) == 0);
+  CHECK(value(rows[1]["ttft_ms"]["mean"]) > value(rows[0]["ttft_ms"]["mean"]));
+  const double of_prompts = (992 + 1296 + 1600) / kPrompts;
+  CHECK(found(simulate(kSlow + "--policy h2o --budget 0.5 --evicted-prefix copy")["rows"][0]) == Approx(of_prompts));
+  CHECK(found(simulate(kSlow + "--replicas 2 --prefill-replicas 1")["rows"][0]) == Approx(of_prompts));
+}
+
+TEST_CASE("a turn comes a pause after the answer before it, and its line says which it is") {
+  const TemporaryFolder folder;
+  simulate(kSlow + "--think-s 30 --per-request " + folder.file("r.csv"));
+  std::istringstream lines(slurp(folder.file("r.csv")));
+  std::string line;
+  std::getline(lines, line);
+  REQUIRE(line.ends_with(",group,turn"));
+  const auto place = std::count(line.begin(), line.begin() + static_cast<long>(line.find("arrival_s")), ',');
+  double before = 0;
+  std::array<int, 5> turns{};
+  while (std::getline(lines, line)) {
+    std::istringstream cells(line);
+    std::string cell;
+    for (long i = 0; i <= place; ++i) std::getline(cells, cell, ',');
+    CHECK(std::stod(cell) >= before);
+    before = std::stod(cell);
+    ++turns[static_cast<std::size_t>(line.back() - '0')];
+  }
+  CHECK(turns == std::array<int, 5>{0, 10, 10, 10, 10});
+  CHECK(before > 90 + 3 * 10);  // the last conversation begins at 90 s
+}
+
+TEST_CASE("clients that hold conversations ask as often as answers and pauses allow, and find what they said") {
+  const json answer = simulate(kTalk + "--clients 60 --think-s 20");
+  const json row = answer["rows"][0];
+  CHECK(value(row["requests_per_s"]) == Approx(60 / (20 + value(row["e2e_ms"]["mean"]) / 1000)).epsilon(0.05));
+  CHECK(answer["requests"] == 1000);
+  CHECK(answer["warm_up_requests"] == 5 * 60);
+  CHECK(has_note(answer, "clients begin in the middle of conversations, so that all turns are as frequent; times of "
+                         "requests and what prompts found are without the first 300"));
+  // All turns are as frequent, so that each finds what it does one by one.
+  CHECK(found(row) == Approx((1088 + 1392 + 1696) / kPrompts).epsilon(0.01));
+}
+
+TEST_CASE("the most clients with conversations are found, and fewer where every prompt is computed whole") {
+  const std::string goals = "--ttft-ms 300 --tpot-ms 20 --think-s 20 --clients ";
+  const json best = simulate(kTalk + goals + "max")["rows"][0];
+  const int clients = best["clients"];
+  CHECK(simulate(kTalk + goals + std::to_string(clients * 97 / 100))["rows"][0]["meets_goals"] == true);
+  CHECK(simulate(kTalk + goals + std::to_string(clients * 104 / 100 + 1), 3)["rows"][0]["meets_goals"] == false);
+  CHECK(simulate(kTalk + goals + "max --prefix-cache none")["rows"][0]["clients"].get<int>() < clients);
+}
+
+TEST_CASE("conversations end where the model has no positions left") {
+  const std::string words = "--model llama-3-8b --device h100-sxm --engine vllm --turns 10 --prompt 1k "
+                            "--output 512 --rate 1 --count 100 ";
+  const json exact = simulate(words + "--spread 0");  // 1024 + 512 + 9 * 768 tokens are more than 8192: said, not cut
+  CHECK_FALSE(has_note(exact, "left out"));
+  const json spread = simulate(words + "--message 200 --spread 0.5");
+  CHECK(has_note(spread, "turns for which the model has no positions are left out"));
+  CHECK(spread["requests"].get<int>() < 100);
+}
+
+TEST_CASE("what cannot be asked of conversations is said in a sentence") {
+  const auto error = [](const std::string& words) { return run_program("simulate " + kServer + words).err; };
+  const auto says = [&](const std::string& words, const std::string& what) {
+    return error(words).find(what) != std::string::npos;
+  };
+  CHECK(says("--rate 1 --turns 0", "--turns 0: expected a count from 1 to 1000"));
+  CHECK(says("--rate 1 --message 99", "--message is what turns after the first say: --turns says how many a "
+                                      "conversation has"));
+  CHECK(says("--turns 3 --requests x.csv", "--turns and --requests: the file says what is asked and when"));
+  CHECK(says("--turns 3 --rate 1 --cached-prompt 0.5",
+             "--turns and --cached-prompt: what a cache has of a conversation is simulated"));
+  CHECK(says("--rate 3 --think-s 9", "--think-s is of clients, or of --turns"));
+  CHECK(says("--rate 1 --turns 1000 --prompt 16m", "--turns 1000: a conversation of "));
+  CHECK(says("--clients 100000 --turns 1000 --prompt 1k --message 1 --output 1",
+             "--turns 1000 of 100000 clients: "));
+}
