@@ -56,8 +56,8 @@ constexpr std::string_view kSimulateExamples =
     "  kvroof simulate --model deepseek-v3 --dtype fp8 --device h200 --engine sglang --dp 8 --ep all --clients 256\n"
     "  kvroof simulate --model llama-3-8b --device h100-sxm,l40s --engine vllm --policy full,h2o --budget 0.3 --prompt "
     "4k --output 256 --ttft-ms 2000 --tpot-ms 50 --clients max --think-s 30\n"
-    "  kvroof simulate --model llama-3.1-8b --device h100-sxm --engine vllm --turns 10 --prompt 2k --message 200 --output "
-    "300 --think-s 30 --rate 4 --host-cache 200\n"
+    "  kvroof simulate --model llama-3.1-8b --device h100-sxm --engine vllm --turns 10 --prompt 2k --message 200 "
+    "--output 300 --think-s 30 --rate 4 --host-cache 200\n"
     "  kvroof simulate --model llama-3-8b --device h100-sxm --clients 64 --prompt 1k --output 1k --per-request r.csv";
 
 }  // namespace
