@@ -16,7 +16,8 @@ constexpr std::uint32_t kMostTurns = 1000;
 
 // Tokens of a conversation of mean lengths.
 std::uint64_t mean_length(const SimulateRequest& r) {
-  const std::uint64_t turn = std::uint64_t{r.message} + r.workload.output;
+  const auto thoughts = static_cast<std::uint64_t>(r.thoughts * r.workload.output);
+  const std::uint64_t turn = std::uint64_t{r.message} + r.workload.output - thoughts;
   return std::uint64_t{r.workload.prompt} + r.workload.output + (r.turns - 1) * turn;
 }
 
@@ -26,16 +27,21 @@ void describe_conversations(po::options_description_easy_init add) {
   add("turns", po::value<std::string>()->default_value("1"),
       "requests of a conversation, each with all that was said before in its prompt, which a prefix cache may find; "
       "--prompt is the first, --rate counts requests");
-  add("message", po::value<std::string>()->default_value("256"), "tokens that each later turn adds to what was said");
+  add("message", po::value<std::string>()->default_value("256"),
+      "tokens that each later turn adds to what was said");
+  add("thoughts", po::value<std::string>()->default_value("0"),
+      "share of an answer that later prompts leave out, as chat templates do with reasoning");
 }
 
 void set_conversations(const Arguments& arguments, SimulateRequest& request) {
   request.turns = count_value("turns", arguments.get<std::string>("turns"), 1, kMostTurns);
   request.message = count_value("message", arguments.get<std::string>("message"), 1, kMostPrompt);
-  if (request.turns == 1) {
-    if (!arguments.has("message")) return;
-    throw usage_error("--message is what turns after the first say: --turns says how many a conversation has");
+  request.thoughts = share_value("thoughts", arguments.get<std::string>("thoughts"), 0, 1);
+  for (const char* option : {"message", "thoughts"}) {
+    if (request.in_conversations() || !arguments.has(option)) continue;
+    throw usage_error(fmt::format("--{} is of conversations: --turns says how many requests one has", option));
   }
+  if (!request.in_conversations()) return;
   if (arguments.has("requests")) {
     throw usage_error("--turns and --requests: the file says what is asked and when").note("leave one of the two away");
   }
@@ -50,7 +56,7 @@ void set_conversations(const Arguments& arguments, SimulateRequest& request) {
 }
 
 void hold_conversations(SimulateRequest& request, std::size_t count) {
-  if (request.turns == 1) return;
+  if (!request.in_conversations()) return;
   const std::uint32_t positions = request.workload.model.max_positions;
   const std::uint64_t longest = positions >= mean_length(request) ? positions : kMostPrompt;
   request.turns_left_out = add_history(request.requests, longest);
@@ -60,9 +66,10 @@ void hold_conversations(SimulateRequest& request, std::size_t count) {
 }
 
 std::string conversations_text(const SimulateRequest& request) {
-  if (request.turns == 1) return "";
-  return fmt::format(" in conversations of {} turns, with messages of {} after the first", request.turns,
-                     request.message);
+  if (!request.in_conversations()) return "";
+  return fmt::format(" in conversations of {} turns, with messages of {} after the first{}", request.turns,
+                     request.message,
+                     request.thoughts > 0 ? fmt::format(", without {:g} % of each answer", 100 * request.thoughts) : "");
 }
 
 }  // namespace kvroof

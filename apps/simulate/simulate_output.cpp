@@ -262,6 +262,7 @@ std::string simulate_json(const SimulateRequest& request, SimulatedRows rows) {
                {"clients", request.clients > 0 && !request.most_clients ? Json(request.clients) : Json(nullptr)},
                {"turns", request.turns},
                {"message_tokens", if_any(request.in_conversations(), request.message)},
+               {"thoughts", if_any(request.in_conversations(), request.thoughts)},
                {"think_s", if_any(request.clients > 0 || request.in_conversations(), request.pause)},
                {"ttft_goal_ms", request.ttft_ms ? Json(*request.ttft_ms) : Json(nullptr)},
                {"tpot_goal_ms", request.tpot_ms ? Json(*request.tpot_ms) : Json(nullptr)},

@@ -78,6 +78,7 @@ void draw(const Arguments& arguments, std::uint32_t count, SimulateRequest& requ
   drawn.count = drawn_for(request, sent);
   drawn.turns = request.turns;
   drawn.message = request.message;
+  drawn.thoughts = request.thoughts;
   drawn.prompt = request.workload.prompt;
   drawn.output = request.workload.output;
   drawn.spread = number_value("spread", arguments.get<std::string>("spread"), 0, 10);

@@ -45,6 +45,7 @@ struct SimulateRequest {
   std::size_t without_answer = 0;  // requests of the file that were left out
   std::uint32_t turns = 1;         // of a conversation; drawn requests alone have several
   std::uint32_t message = 1;       // mean tokens that each turn after the first adds
+  double thoughts = 0;             // of an answer, the share that later prompts leave out
   std::size_t turns_left_out = 0;  // for which the model has no positions
   PrefixTree prefixes;             // what prompts share, where the file or --shared-prefix says so
   std::optional<PrefixCacheRequest> prefix_cache;

@@ -13,8 +13,8 @@ std::size_t add_history(std::vector<Request>& turns, std::uint64_t longest) {
   for (Request turn : turns) {
     if (!turn.follows) said = 0, over = false;
     const std::uint64_t prompt = said + turn.prompt;
-    said = prompt + turn.output;
-    over = over || (turn.follows && said > longest);
+    said = prompt + turn.output - turn.thoughts;
+    over = over || (turn.follows && prompt + turn.output > longest);
     if (over) continue;
     turn.prompt = static_cast<std::uint32_t>(prompt);
     kept.push_back(turn);
@@ -68,7 +68,8 @@ void ConversationBlocks::add(Request& turn) {
   turn.cached = std::min(end_, turn.prompt - 1);
   turn.prefix = extend(turn.prompt);
   if (end_ < turn.prompt) turn.prefix = own_child(turn.prompt);
-  turn.answered = extend(turn.prompt + turn.output - 1);
+  // Behind thoughts nothing is where later prompts have it.
+  turn.answered = extend(turn.thoughts > 0 ? turn.prompt : turn.prompt + turn.output - 1);
 }
 
 }  // namespace kvroof

@@ -10,8 +10,9 @@
 
 namespace kvroof {
 
-// What was said before becomes part of the prompts of turns that follow, which were messages until then. A turn of more
-// tokens than `longest` with its answer ends its conversation before it; those that are left out are counted.
+// What was said before, but for thoughts, becomes part of the prompts of turns that follow, which were messages until
+// then. A turn of more tokens than `longest` with its answer ends its conversation before it; those that are left out
+// are counted.
 std::size_t add_history(std::vector<Request>& turns, std::uint64_t longest);
 
 // What clients send who are in the middle of something when they are looked at first: of the first so many

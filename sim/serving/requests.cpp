@@ -81,6 +81,7 @@ std::vector<Request> draw_requests(const DrawnRequests& drawn) {
                               {drawn.seed, i, Purpose::kPrompt}),
                     length_of(drawn.output, drawn.spread, {drawn.seed, i, Purpose::kOutput})};
     request.turn = turn + 1;
+    request.thoughts = static_cast<std::uint32_t>(drawn.thoughts * request.output + 1e-9);  // 0.29 of 100 are 29
     request.follows = turn > 0;
     requests.push_back(request);
   }

@@ -16,7 +16,8 @@ struct Request {
   PrefixBlock prefix = kNoPrefix;  // the last block of the prompt in a tree of prompts, where one says what they share
   // The last block of what is there when the request is answered, prompt and answer, for whoever goes on from it.
   PrefixBlock answered = kNoPrefix;
-  std::uint32_t turn = 1;  // of a conversation (conversations.hpp)
+  std::uint32_t turn = 1;      // of a conversation (conversations.hpp)
+  std::uint32_t thoughts = 0;  // tokens at the start of the answer that later turns do not have in their prompts
   // A turn that comes when the request before it in the list is answered, or so long after that; it does not arrive by
   // itself.
   bool follows = false;
@@ -30,6 +31,7 @@ struct DrawnRequests {
   double rate = 1;  // requests a second
   std::uint32_t turns = 1;   // of a conversation, the last of which may have fewer
   std::uint32_t message = 1; // mean tokens of a prompt that follows, without what was said before
+  double thoughts = 0;       // of an answer, the share that later prompts leave out
   // Times between arrivals have a gamma distribution of this shape, as in `vllm bench serve --burstiness`: 1 is a
   // Poisson process, below 1 requests come in bursts, above 1 more evenly. 0: one every 1 / rate seconds.
   double burstiness = 1;

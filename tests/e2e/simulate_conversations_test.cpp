@@ -48,6 +48,14 @@ TEST_CASE("policies that evict find nothing of a conversation, and copies or ser
   CHECK(found(simulate(kSlow + "--replicas 2 --prefill-replicas 1")["rows"][0]) == Approx(of_prompts));
 }
 
+TEST_CASE("thoughts are in no later prompt, and behind them nothing of an answer is found") {
+  // Prompts of 1000, 1240, 1480 and 1720 tokens: of each answer of 100 tokens 40 go on.
+  const json answer = simulate(kSlow + "--thoughts 0.6");
+  CHECK(found(answer["rows"][0]) == Approx((992 + 1232 + 1472) / (1000.0 + 1240 + 1480 + 1720)));
+  CHECK(answer["thoughts"] == 0.6);
+  CHECK(has_note(answer, "with messages of 200 after the first, without 60 % of each answer"));
+}
+
 TEST_CASE("a turn comes a pause after the answer before it, and its line says which it is") {
   const TemporaryFolder folder;
   simulate(kSlow + "--think-s 30 --per-request " + folder.file("r.csv"));
@@ -107,8 +115,9 @@ TEST_CASE("what cannot be asked of conversations is said in a sentence") {
     return error(words).find(what) != std::string::npos;
   };
   CHECK(says("--rate 1 --turns 0", "--turns 0: expected a count from 1 to 1000"));
-  CHECK(says("--rate 1 --message 99", "--message is what turns after the first say: --turns says how many a "
-                                      "conversation has"));
+  CHECK(says("--rate 1 --message 99", "--message is of conversations: --turns says how many requests one has"));
+  CHECK(says("--rate 1 --thoughts 0.5", "--thoughts is of conversations"));
+  CHECK(says("--rate 1 --turns 2 --thoughts 2", "--thoughts 2: expected"));
   CHECK(says("--turns 3 --requests x.csv", "--turns and --requests: the file says what is asked and when"));
   CHECK(says("--turns 3 --rate 1 --cached-prompt 0.5",
              "--turns and --cached-prompt: what a cache has of a conversation is simulated"));
