@@ -67,9 +67,10 @@ void hold_conversations(SimulateRequest& request, std::size_t count) {
 
 std::string conversations_text(const SimulateRequest& request) {
   if (!request.in_conversations()) return "";
+  const std::string left_out =
+      request.thoughts > 0 ? fmt::format(", without {:g} % of each answer", 100 * request.thoughts) : "";
   return fmt::format(" in conversations of {} turns, with messages of {} after the first{}", request.turns,
-                     request.message,
-                     request.thoughts > 0 ? fmt::format(", without {:g} % of each answer", 100 * request.thoughts) : "");
+                     request.message, left_out);
 }
 
 }  // namespace kvroof
