@@ -88,6 +88,7 @@ Command eval_command() {
       "  kvroof eval --model demo --text models/demo/held-out.txt --task needle --policy window,h2o --budget 0.5\n"
       "  kvroof eval --model DIR --jsonl summaries.jsonl --max-tokens 64 --policy h2o:budget=0.5\n"
       "  kvroof eval --model DIR --jsonl qa.jsonl --template '{context} Question: {input}' --metric f1,exact\n"
+      "  kvroof eval --model DIR --jsonl scbench.jsonl -n 32 --metric contains --policy snapkv,h2o --budget 0.25\n"
       "  kvroof eval --model DIR --jsonl questions.jsonl --prompt 0.5 --policy h2o:budget=0.5";
   command.describe = describe_eval;
   command.run = run_eval;

@@ -29,13 +29,24 @@ struct TextExamples {
 };
 
 struct AnswerExamples {
+  struct Question {
+    TokenIds ids;                         // fed behind the prompt, or the answer before; none: the prompt asks it
+    std::size_t turn = 0;                 // of its line, from 0
+    std::vector<std::string> references;  // at least one
+  };
   struct Prompt {
     std::size_t line = 0;  // in the file, from 1
     TokenIds ids;
-    std::vector<std::string> references;  // at least one
+    std::vector<Question> questions;  // at least one
   };
   std::vector<Prompt> prompts;
   std::vector<const AnswerMetric*> metrics;
+
+  // Of all prompts, one after the other.
+  [[nodiscard]] std::vector<const Question*> questions() const;
+  [[nodiscard]] std::size_t turns() const;  // the most that a line has
+  // Whether any prompt is evicted from before its question is known.
+  [[nodiscard]] bool asks_behind() const;
 };
 
 struct ChoiceExample {

@@ -55,7 +55,7 @@ class Hider {
     made.ids.insert(made.ids.end(), from + made.before, from + static_cast<std::ptrdiff_t>(hay));
     made.ids.insert(made.ids.end(), asked.begin(), asked.end());
     made.key_begin = context + static_cast<std::uint32_t>(question_.size());
-    made.prompt = needle_.question_in_prompt ? made.key_begin : context;
+    made.prompt = request_.question_in_prompt ? made.key_begin : context;
     return made;
   }
 
@@ -135,7 +135,7 @@ NeedleExamples needle_examples(const EvalRequest& request, std::uint64_t seed, c
                                const Tokenizer& tokenizer) {
   const Hider hider(request, config, tokenizer);
   const NeedleRequest& needle = *request.needle;
-  NeedleExamples examples{hider.contexts(), needle.depths, needle.keys, needle.question_in_prompt, {}};
+  NeedleExamples examples{hider.contexts(), needle.depths, needle.keys, request.question_in_prompt, {}};
   check_size(examples);
   for (std::size_t c = 0; c < examples.contexts.size(); ++c) {
     for (std::size_t d = 0; d < examples.depths.size(); ++d) {

@@ -32,8 +32,22 @@ struct Notes {
     for (const AnswerMetric* metric : examples.metrics) notes.emplace_back(metric->note);
     notes.emplace_back(
         "scores of greedy continuations, means over prompts; no beam search: beams are simulated as batch");
+    const std::size_t turns = examples.turns();
+    if (examples.asks_behind()) {
+      notes.emplace_back("policies evict before they see a question (--question-in-prompt: after the first)");
+    } else if (turns > 1) {
+      notes.emplace_back("the first question is part of the prompt: policies see it before they evict");
+    }
+    if (turns > 1) {
+      const bool apart = examples.prompts.size() == examples.questions().size();
+      notes.push_back(fmt::format("up to {} questions of a context, {}", turns,
+                                  apart ? "each asked of it alone"
+                                        : "each behind the answer before, in what the policy has left of all that "
+                                          "(--questions apart: each of the context alone)"));
+    }
     notes.emplace_back("change: against full, prompt by prompt; " + kSpreadNote);
-    const bool several = std::ranges::any_of(examples.prompts, [](const auto& p) { return p.references.size() > 1; });
+    const bool several =
+        std::ranges::any_of(examples.questions(), [](const auto* question) { return question->references.size() > 1; });
     if (several) notes.emplace_back("of several references the best one counts, but for contains");
   }
   void operator()(const std::vector<ChoiceExample>& examples) const {
@@ -89,19 +103,23 @@ struct Details {
     const auto json = [](const RougeScore& s) {
       return Json{{"precision", s.precision}, {"recall", s.recall}, {"f1", s.f1}};
     };
-    for (std::size_t i = 0; i < examples.prompts.size(); ++i) {
-      const EvalPoint::Continuation& c = point.continuations[i];
-      const auto& [rouge, match] = c.score;
-      add({{"line", examples.prompts[i].line},
-           {"text", c.text},
-           {"ids", c.ids},
-           {"rouge1", json(rouge.rouge1)},
-           {"rouge2", json(rouge.rouge2)},
-           {"rougeL", json(rouge.rougeL)},
-           {"f1", match.f1},
-           {"exact", match.exact},
-           {"contains", match.contains},
-           {"contains_any", match.contains_any}});
+    std::size_t next = 0;
+    for (const AnswerExamples::Prompt& prompt : examples.prompts) {
+      for (const AnswerExamples::Question& question : prompt.questions) {
+        const EvalPoint::Continuation& c = point.continuations[next++];
+        const auto& [rouge, match] = c.score;
+        add({{"line", prompt.line},
+             {"turn", question.turn + 1},
+             {"text", c.text},
+             {"ids", c.ids},
+             {"rouge1", json(rouge.rouge1)},
+             {"rouge2", json(rouge.rouge2)},
+             {"rougeL", json(rouge.rougeL)},
+             {"f1", match.f1},
+             {"exact", match.exact},
+             {"contains", match.contains},
+             {"contains_any", match.contains_any}});
+      }
     }
   }
   void operator()(const std::vector<ChoiceExample>& examples) const {

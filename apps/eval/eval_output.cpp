@@ -87,9 +87,13 @@ struct RowMaker {
   Cells operator()(const AnswerExamples& examples) const {
     Cells cells;
     add_point(point, labels, cells);
-    cells.push_back(count("prompts", "examples", examples.prompts.size()));
+    const std::size_t turns = examples.turns();
+    cells.push_back(count(turns > 1 ? "questions" : "prompts", "examples", examples.questions().size()));
     for (const AnswerMetric* metric : examples.metrics) {
-      for (const AnswerColumn& column : metric->columns) add_score(column, cells);
+      for (const AnswerColumn& column : metric->columns) {
+        add_score(column, cells);
+        if (turns > 1) add_turns(means_by_turn(examples, point, column), column, cells);
+      }
     }
     cells.push_back(machine("decoding", "greedy; beams are simulated as batch", false));
     add_kv(point, full, cells);
@@ -131,6 +135,16 @@ struct RowMaker {
     const PairedDifference d = difference(point, full, column);
     cells.push_back(number(column.title.c_str(), column.key.c_str(), mean, 4));
     add_change(column.key, mean - mean_of(full, column), d, 4, cells);
+  }
+
+  // A column each; people see the first and the last.
+  static void add_turns(const std::vector<double>& means, const AnswerColumn& column, Cells& cells) {
+    for (std::size_t turn = 0; turn < means.size(); ++turn) {
+      const std::string key = fmt::format("{}_at_turn_{}", column.key, turn + 1);
+      const bool shown = !column.title.empty() && (turn == 0 || turn + 1 == means.size());
+      cells.push_back(shown ? number(fmt::format("turn {}", turn + 1).c_str(), key.c_str(), means[turn], 4)
+                            : machine(key.c_str(), exact(means[turn])));
+    }
   }
 
   [[nodiscard]] bool is_full() const { return &point == &full; }

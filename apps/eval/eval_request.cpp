@@ -66,8 +66,13 @@ NeedleRequest needle_option(const Arguments& arguments) {
     if (std::ranges::find(request.depths, share) == request.depths.end()) request.depths.push_back(share);
   }
   request.keys = count_value("keys", arguments.get<std::string>("keys"), 1, 1U << 16);
-  request.question_in_prompt = arguments.get<bool>("question-in-prompt");
   return request;
+}
+
+bool apart_option(const Arguments& arguments) {
+  const auto& text = arguments.get<std::string>("questions");
+  if (text == "apart" || text == "follow") return text == "apart";
+  throw usage_error(fmt::format("--questions {}: expected follow or apart", text));
 }
 
 std::optional<Budget> prompt_option(const Arguments& arguments) {
@@ -83,15 +88,15 @@ std::optional<Budget> prompt_option(const Arguments& arguments) {
   return share.value();
 }
 
-std::optional<std::string> template_option(const Arguments& arguments) {
-  if (!arguments.has("template")) return std::nullopt;
-  const auto& pattern = arguments.get<std::string>("template");
+std::optional<std::string> template_option(const Arguments& arguments, const std::string& option) {
+  if (!arguments.has(option)) return std::nullopt;
+  const auto& pattern = arguments.get<std::string>(option);
   bool has_key = false;
   filled(pattern, [&](const std::string& key) { return has_key = true, key; });
   if (has_key) return pattern;
-  throw usage_error(fmt::format("--template '{}': expected a text with keys of the JSON lines in braces, such as "
+  throw usage_error(fmt::format("--{} '{}': expected a text with keys of the JSON lines in braces, such as "
                                 "{{context}} and {{input}}",
-                                pattern));
+                                option, pattern));
 }
 
 std::optional<std::uint32_t> count_option(const Arguments& arguments, const std::string& option, std::uint32_t least) {
@@ -109,7 +114,8 @@ void describe_eval(po::options_description_easy_init add) {
       "a text file, or - for standard input: perplexity, or with --task needle whether a number hidden in it is found")(
       "jsonl", any(),
       "a file of JSON lines, or -: {\"prompt\", \"reference\" or a list \"answers\"} or "
-      "{\"context\", \"choices\", \"answer\"}")(
+      "{\"context\", \"choices\", \"answer\"}, or several questions of a context: {\"context\", \"multi_turns\": "
+      "[{\"input\", \"answer\"}, …]}")(
       "task", any(),
       "of --text: perplexity (default) | needle; of --jsonl: rouge | choice (default: what the first line has)")(
       "policy", text("full"), "eviction policies, name[:key=value]…, between commas; full is always the base line")(
@@ -126,10 +132,15 @@ void describe_eval(po::options_description_easy_init add) {
       "template", any(), "rouge: the prompt, with {key} for texts of a JSON line: '{context} Question: {input}'")(
       "delimiter", text(" "), "choice, needle: what stands before a choice or key")(
       "needle", text(kNeedle), "needle: what is hidden; {key} becomes a number of five digits")(
-      "question", text(kQuestion), "needle: what the key follows, after the text")(
+      "question", text(kQuestion),
+      "needle: what the key follows, after the text; rouge: what is asked behind the prompt, once the policy has "
+      "evicted, with {key} as --template")(
+      "questions", text("follow"),
+      "rouge: of several of a line, each behind the answer before, follow, or of the context alone, apart")(
       "depth", text("0,0.25,0.5,0.75,1"), "needle: shares of the text before it, a list")(
       "keys", text("4"), "needle: numbers hidden for each context and depth, each in another stretch of the text")(
-      "question-in-prompt", po::bool_switch(), "needle: policies see the question before they evict")(
+      "question-in-prompt", po::bool_switch(),
+      "needle, rouge: policies see the question, of several the first, before they evict")(
       "svg", any(), "needle: write maps of depth and context to this file")(
       "batch", text("8"), "sequences that are decoded at once; changes the speed only")(
       "details", any(), "write what each window, prompt or question gave to this file, as JSON lines")(
@@ -158,7 +169,10 @@ EvalRequest parse_eval(const Arguments& arguments) {
   request.batch = count_value("batch", arguments.get<std::string>("batch"), 1, kMostSequences);
   request.max_tokens = count_value("max-tokens", arguments.get<std::string>("max-tokens"), 1, kMostTokens);
   request.metrics = answer_metrics(arguments.get<std::string>("metric"));
-  request.prompt_template = template_option(arguments);
+  request.prompt_template = template_option(arguments, "template");
+  if (arguments.has("jsonl")) request.question_template = template_option(arguments, "question");
+  request.question_in_prompt = arguments.get<bool>("question-in-prompt");
+  request.questions_apart = apart_option(arguments);
   request.delimiter = arguments.get<std::string>("delimiter");
   if (arguments.has("details")) request.details = arguments.get<std::string>("details");
   if (request.task == EvalTask::kNeedle) request.needle = needle_option(arguments);
@@ -179,7 +193,7 @@ void check_task_options(const Arguments& arguments, EvalTask task) {
   const bool rouge = task == EvalTask::kRouge;
   const bool choice = task == EvalTask::kChoice;
   const bool needle = task == EvalTask::kNeedle;
-  const std::array<Owner, 13> owners = {{{"context", "--text", perplexity || needle},
+  const std::array<Owner, 14> owners = {{{"context", "--text", perplexity || needle},
                                          {"stride", "perplexity", perplexity},
                                          {"prompt", "perplexity and --task choice", perplexity || choice},
                                          {"max-tokens", "--task rouge", rouge},
@@ -187,10 +201,11 @@ void check_task_options(const Arguments& arguments, EvalTask task) {
                                          {"template", "--task rouge", rouge},
                                          {"delimiter", "--task choice and needle", choice || needle},
                                          {"needle", "--task needle", needle},
-                                         {"question", "--task needle", needle},
+                                         {"question", "--task needle and rouge", needle || rouge},
+                                         {"questions", "--task rouge", rouge},
                                          {"depth", "--task needle", needle},
                                          {"keys", "--task needle", needle},
-                                         {"question-in-prompt", "--task needle", needle},
+                                         {"question-in-prompt", "--task needle and rouge", needle || rouge},
                                          {"svg", "--task needle", needle}}};
   for (const Owner& owner : owners) {
     if (arguments.has(owner.option) && !owner.fits) {

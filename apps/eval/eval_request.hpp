@@ -21,7 +21,6 @@ struct NeedleRequest {
   std::string needle, question;  // the needle says {key}
   std::vector<double> depths;    // shares of the text before the needle
   std::uint32_t keys = 0;        // for each context and depth
-  bool question_in_prompt = false;
 };
 
 struct EvalRequest {
@@ -37,7 +36,10 @@ struct EvalRequest {
   std::uint32_t batch = 0;
   std::uint32_t max_tokens = 0;
   std::vector<const AnswerMetric*> metrics;    // of answers
-  std::optional<std::string> prompt_template;  // of answers: the prompt, with {key} for texts of a JSON line
+  // Of answers, texts with {key} for those of a JSON line: the prompt, and what follows it once the policy has evicted.
+  std::optional<std::string> prompt_template, question_template;
+  bool questions_apart = false;     // several of a line: each behind the prompt alone
+  bool question_in_prompt = false;  // policies see it, or the first of several, before they evict
   std::string delimiter;
   std::optional<std::filesystem::path> details;
   std::optional<NeedleRequest> needle;  // of that task

@@ -31,6 +31,17 @@ double mean_of(const EvalPoint& point, const AnswerColumn& column) {
   return mean;
 }
 
+std::vector<double> means_by_turn(const AnswerExamples& examples, const EvalPoint& point, const AnswerColumn& column) {
+  const std::vector<const AnswerExamples::Question*> questions = examples.questions();
+  std::vector<double> sums(examples.turns()), counts(examples.turns());
+  for (std::size_t i = 0; i < questions.size(); ++i) {
+    sums[questions[i]->turn] += column.of(point.continuations[i].score);
+    counts[questions[i]->turn] += 1;
+  }
+  for (std::size_t turn = 0; turn < sums.size(); ++turn) sums[turn] /= counts[turn];
+  return sums;
+}
+
 PairedDifference difference(const EvalPoint& point, const EvalPoint& full, const AnswerColumn& column) {
   std::vector<double> ours, theirs;
   for (const auto& continuation : point.continuations) ours.push_back(column.of(continuation.score));

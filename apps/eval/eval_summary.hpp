@@ -10,9 +10,11 @@ TextScore text_score(const TextExamples& text, const EvalPoint& point);
 // Of nats a token against full attention, over all counted tokens.
 PairedDifference difference(const EvalPoint& point, const EvalPoint& full);
 
-// Over all prompts.
+// Over all questions.
 double mean_of(const EvalPoint& point, const AnswerColumn& column);
-// Against full attention, prompt by prompt.
+// [turns]: over those that are the first of their line, the second …
+std::vector<double> means_by_turn(const AnswerExamples& examples, const EvalPoint& point, const AnswerColumn& column);
+// Against full attention, question by question.
 PairedDifference difference(const EvalPoint& point, const EvalPoint& full, const AnswerColumn& column);
 
 // A share of examples, and how far it is from that of full attention, example by example.

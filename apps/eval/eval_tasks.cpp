@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "kernels/engine/metered_backend.hpp"
-#include "kernels/engine/session.hpp"
+#include "kernels/engine/questions.hpp"
 #include "kernels/engine/teacher_forcing.hpp"
 
 namespace kvroof {
@@ -39,24 +39,27 @@ struct Evaluation {
   }
 
   void operator()(const AnswerExamples& examples) const {
-    const std::vector<AnswerExamples::Prompt>& asked = examples.prompts;
-    SessionOptions options;
-    options.max_new_tokens = run.max_tokens;
-    options.on_token = [this](std::uint32_t, std::int64_t) { on_tokens(1); };
-    for (std::size_t first = 0; first < asked.size(); first += run.batch) {
-      backend.first_sequence = static_cast<std::uint32_t>(first);
-      std::vector<TokenIds> prompts;
-      for (std::size_t i = first; i < std::min(first + run.batch, asked.size()); ++i) {
-        prompts.push_back(asked[i].ids);
+    for (std::size_t first = 0; first < examples.prompts.size(); first += run.batch) {
+      const auto asked = std::span(examples.prompts).subspan(first);
+      std::vector<AskedPrompt> batch;
+      for (std::size_t i = 0; i < std::min<std::size_t>(run.batch, asked.size()); ++i) {
+        batch.push_back({asked[i].ids, {}});
+        for (const AnswerExamples::Question& question : asked[i].questions) batch[i].questions.push_back(question.ids);
       }
-      SessionResult result = run_session(backend, run.config, prompts, options, nullptr);
-      for (std::size_t i = 0; i < prompts.size(); ++i) {
-        TokenIds& ids = result.sequences[i].ids;
-        std::string text = run.tokenizer.decode(ids, true);
-        const AnswerScore score = score_answer(text, asked[first + i].references);
-        point.continuations.push_back({std::move(text), std::move(ids), score});
+      auto answers = answer_questions(backend, run.config, batch, run.max_tokens, static_cast<std::uint32_t>(first),
+                                      [this] { on_tokens(1); });
+      for (std::size_t i = 0; i < batch.size(); ++i) {
+        for (std::size_t turn = 0; turn < answers[i].size(); ++turn) {
+          add_answer(std::move(answers[i][turn]), asked[i].questions[turn].references);
+        }
       }
     }
+  }
+
+  void add_answer(TokenIds ids, std::span<const std::string> references) const {
+    std::string text = run.tokenizer.decode(ids, true);
+    const AnswerScore score = score_answer(text, references);
+    point.continuations.push_back({std::move(text), std::move(ids), score});
   }
 
   void operator()(const std::vector<ChoiceExample>& examples) const {
@@ -114,7 +117,7 @@ std::uint64_t expected_tokens(const EvalRun& run) {
       for (const auto& window : text.windows) tokens += window.ids.size() - window.prompt;
       return tokens;
     }
-    std::uint64_t operator()(const AnswerExamples& examples) const { return examples.prompts.size() * max_tokens; }
+    std::uint64_t operator()(const AnswerExamples& examples) const { return examples.questions().size() * max_tokens; }
     std::uint64_t operator()(const std::vector<ChoiceExample>& examples) const {
       std::uint64_t tokens = 0;
       for (const auto& example : examples) {

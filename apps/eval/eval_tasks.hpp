@@ -27,7 +27,7 @@ struct EvalPoint {
   PolicySpec spec;
   std::optional<double> kv_resident_bytes;   // of one sequence, mean over decode steps; nothing when there was none
   std::vector<std::vector<float>> logprobs;  // perplexity: of each window's counted tokens
-  std::vector<Continuation> continuations;   // rouge: of each prompt
+  std::vector<Continuation> continuations;   // rouge: of each question
   std::vector<Question> questions;           // choice
   std::vector<NeedleScore> needles;          // needle: of each case
 };

@@ -1,11 +1,10 @@
 #include "kernels/engine/session.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <exception>
 #include <optional>
 
-#include "sim/core/counted.hpp"
+#include "kernels/engine/finite_logits.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/monotonic.hpp"
 #include "sim/core/thread_pool.hpp"
@@ -163,12 +162,7 @@ class Run {
     SequenceResult& sequence = result_.sequences[s];
     const auto made = static_cast<std::uint32_t>(sequence.ids.size());
     const auto [token, logprob] = choice;
-    if (!std::isfinite(logprob)) {
-      throw Error(
-          fmt::format("sequence {}: the logits after {} are not finite numbers", s,
-                      counted(prompts_[s].size() + made, "token")))
-          .note("half precision can overflow; `--dtype f32 --kv f32` shows whether that is the cause");
-    }
+    require_finite(logprob, s, prompts_[s].size() + made);
     sequence.ids.push_back(token);
     sequence.logprobs.push_back(logprob);
     const std::size_t position = prompts_[s].size() + made;

@@ -1,9 +1,7 @@
 #include "kernels/engine/teacher_forcing.hpp"
 
-#include <cmath>
-
+#include "kernels/engine/finite_logits.hpp"
 #include "kernels/engine/sampler.hpp"
-#include "sim/core/counted.hpp"
 #include "sim/core/error.hpp"
 
 namespace kvroof {
@@ -51,11 +49,7 @@ class Forced {
     const std::size_t position = batch_[s].prompt + forced_[s].logprobs.size();
     const std::int64_t id = batch_[s].ids[position];
     const float logprob = log_probability(logits, id);
-    if (!std::isfinite(logprob)) {
-      throw Error(fmt::format("sequence {}: the logits after {} are not finite numbers", first_ + s,
-                              counted(position, "token")))
-          .note("half precision can overflow; `--dtype f32 --kv f32` shows whether that is the cause");
-    }
+    require_finite(logprob, first_ + s, position);
     forced_[s].logprobs.push_back(logprob);
     forced_[s].greedy.push_back(sample(logits, {}, first_ + s, 0) == id);
     if (position + 1 == batch_[s].ids.size()) backend_.release(first_ + s);
