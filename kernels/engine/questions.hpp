@@ -23,9 +23,9 @@ struct AskedPrompt {
 
 // Ids of each answer, [prompts][questions]. It ends with an end-of-text token, which is its last and is not fed before
 // the next question, with `max_new_tokens`, at least one, or where the context of the model does: what is asked after
-// that has empty answers. Prompts run as one batch, become sequences first_sequence, first_sequence + 1, …, and are released as they
-// end. Keyformer's T is the number of all tokens behind the prompt, as many as there may be. `on_token`, which may be
-// empty, is called for each token of an answer. Throws Error where logits are not finite.
+// that has empty answers. Prompts run as one batch, become sequences first_sequence, first_sequence + 1, …, and are
+// released as they end. Keyformer's T is the number of all tokens behind the prompt, as many as there may be.
+// `on_token`, which may be empty, is called for each token of an answer. Throws Error where logits are not finite.
 std::vector<std::vector<TokenList>> answer_questions(Backend& backend, const ModelConfig& config,
                                                      std::span<const AskedPrompt> batch, std::uint32_t max_new_tokens,
                                                      std::uint32_t first_sequence,
