@@ -16,6 +16,13 @@ void evict_oldest(const EvictRequest& request, std::uint32_t sinks, std::vector<
   victims.erase(end, victims.end());
 }
 
+std::string room_for_sinks_advice(std::uint32_t sinks, const TokensOrShare& recent, std::uint32_t k) {
+  const std::uint32_t newest = recent.of(k);
+  if (k >= std::uint64_t{sinks} + newest) return {};
+  return fmt::format("beside {} recent tokens a budget of {} has no room for {} sinks; the youngest of them stay",
+                     newest, k, sinks);
+}
+
 void read_schedule(const PolicySpec& spec, PolicyTraits& traits) {
   const std::string_view when = spec.find("when").value_or("every_step");
   if (!when.empty() && when.find_first_not_of("0123456789") == std::string_view::npos) {
