@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <exception>
 #include <new>
-#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "apps/cli/command.hpp"
 #include "apps/cli/environment.hpp"
@@ -17,27 +18,67 @@
 #include "kvroof_version.hpp"
 #include "sim/core/suggest.hpp"
 
+// The table of verbs, in the order of the overview and under what a person comes with: a new one is a file that defines
+// its Command VERB_command(), and a line here.
+#define KVROOF_VERBS(purpose, verb) \
+  purpose("how many users, how fast, at what price") \
+  verb(plan) \
+  verb(simulate) \
+  verb(prefixes) \
+  verb(compare) \
+  verb(validate) \
+  verb(calibrate) \
+  purpose("what a policy keeps and what it costs in quality") \
+  verb(record) \
+  verb(replay) \
+  verb(analyze) \
+  verb(eval) \
+  verb(run) \
+  purpose("traces and profiles") \
+  verb(inspect) \
+  verb(import) \
+  verb(export) \
+  verb(report_kernels) \
+  purpose("what is known") \
+  verb(models) \
+  verb(devices) \
+  verb(engines) \
+  verb(policies) \
+  verb(doctor) \
+  purpose("others") \
+  verb(tokenize) \
+  verb(detokenize)
+
 namespace kvroof {
+
+#define KVROOF_NOTHING(title)
+#define KVROOF_DECLARE(verb) Command verb##_command();
+KVROOF_VERBS(KVROOF_NOTHING, KVROOF_DECLARE)
+
 namespace {
 
-std::vector<Command> command_table() {
-  return {
-      run_command(),     record_command(),    inspect_command(),  import_command(),   replay_command(),
-      analyze_command(),   report_kernels_command(), export_command(),
-      models_command(),  devices_command(),   engines_command(),  policies_command(), calibrate_command(),
-      tokenize_command(),
-      detokenize_command(),  eval_command(), plan_command(), simulate_command(), prefixes_command(),
-      validate_command(), compare_command(), doctor_command(),
-  };
-}
-
-// What a person comes with, and the commands that answer it.
 struct Purpose {
   std::string_view title;
-  std::vector<std::string_view> commands;
+  std::vector<Command> commands;
 };
 
-void print_overview(std::FILE* to, const std::vector<Command>& commands) {
+std::vector<Purpose> verbs_by_purpose() {
+  std::vector<Purpose> all;
+#define KVROOF_PURPOSE(title) all.push_back({title, {}});
+#define KVROOF_VERB(verb) all.back().commands.push_back(verb##_command());
+  KVROOF_VERBS(KVROOF_PURPOSE, KVROOF_VERB)
+  return all;
+}
+
+std::vector<Command> command_table() {
+  std::vector<Command> all;
+  for (const Purpose& purpose : verbs_by_purpose()) {
+    all.insert(all.end(), purpose.commands.begin(), purpose.commands.end());
+  }
+  return all;
+}
+
+void print_overview(std::FILE* to) {
   fmt::print(
       to,
       "kvroof {}: what a KV-cache eviction policy will really do on your GPU\n\n"
@@ -45,25 +86,10 @@ void print_overview(std::FILE* to, const std::vector<Command>& commands) {
       "  kvroof record --model demo --prompt-file models/demo/prompts/sqlite-rbu.txt -o run.kvt\n"
       "  kvroof replay run.kvt --policy full,h2o,keyformer --budget 0.5 --as mpt-7b --device h200,l40s\n",
       kVersion);
-  const std::vector<Purpose> purposes = {
-      {"how many users, how fast, at what price", {"plan", "simulate", "prefixes", "compare", "validate", "calibrate"}},
-      {"what a policy keeps and what it costs in quality", {"record", "replay", "analyze", "eval", "run"}},
-      {"traces and profiles", {"inspect", "import", "export", "report-kernels"}},
-      {"what is known", {"models", "devices", "engines", "policies", "doctor"}},
-  };
-  std::set<std::string_view> shown;
-  const auto print = [&](const Command& command) {
-    if (shown.insert(command.name).second) fmt::print(to, "  {:<14} {}\n", command.name, command.summary);
-  };
-  for (const Purpose& purpose : purposes) {
+  for (const Purpose& purpose : verbs_by_purpose()) {
     fmt::print(to, "\n{}:\n", purpose.title);
-    for (const std::string_view name : purpose.commands) {
-      const auto found = std::ranges::find(commands, name, &Command::name);
-      if (found != commands.end()) print(*found);
-    }
+    for (const Command& command : purpose.commands) fmt::print(to, "  {:<14} {}\n", command.name, command.summary);
   }
-  fmt::print(to, "\nothers:\n");
-  for (const Command& command : commands) print(command);
   fmt::print(to, "\n`kvroof help COMMAND` says more; every option may also stand in a file (--config F) or in the\n"
                  "environment (KVROOF_DEVICE for --device; `kvroof help environment`). docs/tutorial.md leads from a\n"
                  "question to an answer.\n");
@@ -92,7 +118,7 @@ int run_program(const std::vector<std::string>& words) {
     } else if (words.size() > 1) {
       print_help(find_command(commands, words[1]));
     } else {
-      print_overview(stdout, commands);
+      print_overview(stdout);
     }
     return 0;
   }

@@ -46,28 +46,4 @@ struct Command {
   bool takes_program = false;  // words after `--` are another program's
 };
 
-// One function a verb, defined in <verb>.cpp; the table in program.cpp lists them.
-Command run_command();
-Command record_command();
-Command import_command();
-Command inspect_command();
-Command replay_command();
-Command models_command();
-Command devices_command();
-Command engines_command();
-Command policies_command();
-Command analyze_command();
-Command calibrate_command();
-Command plan_command();
-Command simulate_command();
-Command prefixes_command();
-Command validate_command();
-Command compare_command();
-Command eval_command();
-Command tokenize_command();
-Command detokenize_command();
-Command doctor_command();
-Command report_kernels_command();
-Command export_command();
-
 }  // namespace kvroof

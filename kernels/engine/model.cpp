@@ -143,8 +143,8 @@ ModelConfig load_model_config(const fs::path& folder) {
   const fs::path path = folder / "config.json";
   if (!fs::exists(path, ignored)) throw usage_error(fmt::format("{}: no config.json in this folder", folder.string()));
   ModelConfig config = read_config_json(path);
-  if (!config.options.cannot_run.empty()) {
-    throw usage_error(fmt::format("{}: {}", path.string(), config.options.cannot_run));
+  if (const std::string why = not_run(config); !why.empty()) {
+    throw usage_error(fmt::format("{}: {}", path.string(), why));
   }
   config.shape.name = fs::weakly_canonical(folder).filename().string();
   read_generation_config(folder, config.options);

@@ -48,6 +48,12 @@ bool runs_family(std::string_view model_type) {
   return std::ranges::find(kFamilies, model_type, &WeightFamily::model_type) != kFamilies.end();
 }
 
+std::string not_run(const ModelConfig& config) {
+  if (!config.options.cannot_run.empty() || runs_family(config.shape.family)) return config.options.cannot_run;
+  return fmt::format("the engine does not run model_type {}; plan, compare and simulate take this model as it is",
+                     config.shape.family);
+}
+
 std::string unnamed_part(const ModelShape& shape) {
   const WeightFamily& family = weight_family(shape.family);
   if (shape.state.layers > 0 && shape.state.kind != family.state) return "layers that hold a state of this kind";

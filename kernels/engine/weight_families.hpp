@@ -120,6 +120,8 @@ struct WeightFamily {
 
 // Whether there is an entry for it.
 bool runs_family(std::string_view model_type);
+// Why the engine does not run a checkpoint of this configuration, in a sentence; empty: it does.
+std::string not_run(const ModelConfig& config);
 // What of a shape its family, which has an entry, names no weights for; empty: nothing.
 std::string unnamed_part(const ModelShape& shape);
 // Throws std::logic_error for a family without an entry: the tables of config.json and weights go together.

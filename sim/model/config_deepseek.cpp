@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sim/model/config_states.hpp"
-
 namespace kvroof {
 namespace {
 
@@ -152,7 +150,6 @@ ModelConfig read_indexed_deepseek(ConfigFields& fields, std::string_view family)
   ModelConfig config = read_deepseek_v3(fields, family);
   config.shape.dense_layers = read_dense_layers(fields, config.shape.layers, config.shape.dense_layers);
   read_index(fields, config);
-  say_not_run(config);
   return config;
 }
 

@@ -6,7 +6,9 @@
 
 #include "sim/core/suggest.hpp"
 #include "sim/model/config_fields.hpp"
+#include "sim/model/config_of_shape.hpp"
 #include "sim/model/config_quantised.hpp"
+#include "sim/model/config_states.hpp"
 #include "sim/model/config_text_part.hpp"
 #include "sim/model/families.hpp"
 #include "sim/model/left_modules.hpp"
@@ -40,6 +42,8 @@ Result<ModelConfig> parse_language_model(std::string_view text) {
     Result<ModelConfig> config = of_type->parse(text);
     if (!config.ok()) return config;
     ModelOptions& options = config.value().options;
+    const std::string part = not_built(config.value().shape);
+    if (options.cannot_run.empty() && !part.empty()) say_not_run(config.value(), part);
     options.fp8 = stored.fp8;
     options.stored = stored.stored;
     options.stored_unknown = stored.unknown;
@@ -55,7 +59,7 @@ Result<ModelConfig> parse_language_model(std::string_view text) {
   std::vector<std::string> known;
   for (const ConfigFamily& family : kFamilies) known.emplace_back(family.model_type);
   if (type.empty()) return failure("model_type is missing; known: {}", join(known));
-  return failure("model_type \"{}\" is not supported; known: {}{}", type, join(known), did_you_mean(type, known));
+  return failure("model_type \"{}\" is not supported{}; known: {}", type, did_you_mean(type, known), join(known));
 }
 
 }  // namespace

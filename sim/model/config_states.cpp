@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "sim/model/config_of_shape.hpp"
 
 namespace kvroof {
 namespace {
@@ -24,11 +23,6 @@ bool attends_by_name(ConfigFields& fields, const std::string& type) {
 void say_not_run(ModelConfig& config, std::string_view part) {
   config.options.cannot_run =
       fmt::format("the engine does not run {}; plan, compare and simulate take this model as it is", part);
-}
-
-void say_not_run(ModelConfig& config) {
-  const std::string part = not_built(config.shape);
-  say_not_run(config, part.empty() ? "this family" : part);
 }
 
 void read_mixers(ConfigFields& fields, ModelConfig& config, StateLayers state,

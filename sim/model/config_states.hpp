@@ -14,10 +14,9 @@ namespace kvroof {
 void read_mixers(ConfigFields& fields, ModelConfig& config, StateLayers state,
                  const std::function<bool(std::uint32_t layer)>& attends);
 
-// Says in the options that the engine does not run `part` of a model.
+// Says in the options that the engine does not run `part` of a model. Of what not_built() knows, and of families whose
+// weights the engine does not name, no parser has to.
 void say_not_run(ModelConfig& config, std::string_view part);
-// The same of families whose weights it does not know.
-void say_not_run(ModelConfig& config);
 
 // Gated delta nets under Qwen3-Next's names: linear_num_value_heads, linear_key_head_dim …; mamba_ssm_dtype.
 StateLayers read_gated_delta(ConfigFields& fields);

@@ -40,7 +40,6 @@ Result<ModelConfig> parse_bamba_config(std::string_view config_json) {
   const std::uint32_t width = fields.size("mamba_expand", 2, 64) * s.hidden;
   fields.forget({"layer_types", "layers_block_type"});
   read_mixers(fields, config, read_bamba_states(fields, width), [&](std::uint32_t layer) { return attends[layer]; });
-  say_not_run(config);
   return finish_config(fields, std::move(config));
 }
 
@@ -57,7 +56,6 @@ Result<ModelConfig> parse_falcon_h1_config(std::string_view config_json) {
   s.state.layers = s.layers;
   s.state.beside_attention = true;
   s.state.output_norm = fields.flag("mamba_rms_norm", false);
-  say_not_run(config);
   return finish_config(fields, std::move(config));
 }
 

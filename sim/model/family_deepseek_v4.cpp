@@ -3,8 +3,8 @@
 // named by a table of tokens. Published files say the tokens of a row for each layer, transformers the kind of layer.
 #include <algorithm>
 
+#include "sim/model/config_decoder.hpp"
 #include "sim/model/config_layers.hpp"
-#include "sim/model/config_states.hpp"
 #include "sim/model/families.hpp"
 
 namespace kvroof {
@@ -141,7 +141,6 @@ Result<ModelConfig> parse_deepseek_v4_config(std::string_view config_json) {
   read_experts_of_all_layers(fields, s);
   s.residual_streams = fields.size("hc_mult", 4, 64);
   if (s.residual_streams < 2) fields.refuse("hc_mult", "a single residual stream is not supported in this family");
-  say_not_run(config);
   return finish_config(fields, std::move(config));
 }
 

@@ -1,8 +1,8 @@
 // Gemma 3n, the text model: layers that slide and every fifth that sees everything; the last ones attend to the rows of
 // earlier ones; an embedding of each layer, narrow residual matrices (Laurel) and several residual streams (AltUp).
+#include "sim/model/config_decoder.hpp"
 #include "sim/model/config_gemma.hpp"
 #include "sim/model/config_layers.hpp"
-#include "sim/model/config_states.hpp"
 #include "sim/model/families.hpp"
 
 namespace kvroof {
@@ -33,7 +33,6 @@ Result<ModelConfig> parse_gemma3n_config(std::string_view config_json) {
   // Of AltUp coefficients, a router with its norm and a scale; of Laurel two matrices and a norm.
   s.layer_extras = streams * streams * (1 + streams) + s.hidden * (streams + 2) + s.hidden * (2 * rank + 1);
   s.model_extras = 2 * (streams - 1) * s.hidden * s.hidden;
-  say_not_run(config);
   return finish_config(fields, std::move(config));
 }
 

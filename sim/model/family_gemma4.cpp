@@ -1,9 +1,9 @@
 // Gemma 4, the text model: layers that slide and such that see everything, whose heads are wider and whose KV heads may
 // be fewer, with k and v of one projection; layers without rows of their own; an embedding of each layer; experts
 // beside the MLP.
+#include "sim/model/config_decoder.hpp"
 #include "sim/model/config_gemma.hpp"
 #include "sim/model/config_layers.hpp"
-#include "sim/model/config_states.hpp"
 #include "sim/model/families.hpp"
 
 namespace kvroof {
@@ -79,7 +79,6 @@ Result<ModelConfig> parse_gemma4_config(std::string_view config_json) {
   if (s.sharing_layers > 0 && fields.flag("use_double_wide_mlp", false)) s.sharing_ffn = 2 * s.ffn;
   read_layer_embedding(fields, s);
   read_gemma4_experts(fields, s);
-  say_not_run(config);
   return finish_config(fields, std::move(config));
 }
 

@@ -1,7 +1,7 @@
 // Hunyuan 3: LLaMA's attention with norms of the heads of q and k, DeepSeek-V3's experts behind dense layers. Layers
 // behind the last one, which draft tokens, are no part of the model.
+#include "sim/model/config_decoder.hpp"
 #include "sim/model/config_layers.hpp"
-#include "sim/model/config_states.hpp"
 #include "sim/model/families.hpp"
 
 namespace kvroof {
@@ -23,7 +23,6 @@ Result<ModelConfig> parse_hy_v3_config(std::string_view config_json) {
   s.expert_ffn = fields.size("moe_intermediate_size", 1536U, 1U << 20);
   s.shared_expert_ffn = s.expert_ffn * fields.count("num_shared_experts", 1, 1U << 10);
   s.router_bias = true;
-  say_not_run(config);
   return finish_config(fields, std::move(config));
 }
 

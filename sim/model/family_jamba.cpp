@@ -59,7 +59,6 @@ Result<ModelConfig> parse_jamba_config(std::string_view config_json) {
     read_experts(fields, config, 16);
     s.dense_layers = dense;
   }
-  say_not_run(config);
   return finish_config(fields, std::move(config));
 }
 

@@ -79,7 +79,6 @@ Result<ModelConfig> parse_kimi_linear_config(std::string_view config_json) {
   const std::vector<bool> attends = read_attending(fields, config.shape.layers);
   read_mixers(fields, config, read_delta_attention(fields), [&](std::uint32_t layer) { return attends[layer]; });
   read_kimi_experts(fields, config);
-  say_not_run(config);
   return finish_config(fields, std::move(config));
 }
 

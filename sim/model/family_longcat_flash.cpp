@@ -2,8 +2,8 @@
 // many of a token's are counted as such as even choice takes.
 #include <algorithm>
 
+#include "sim/model/config_decoder.hpp"
 #include "sim/model/config_deepseek.hpp"
-#include "sim/model/config_states.hpp"
 #include "sim/model/families.hpp"
 
 namespace kvroof {
@@ -39,7 +39,6 @@ Result<ModelConfig> parse_longcat_flash_config(std::string_view config_json) {
                                std::uint64_t{pairs} * idle * (std::uint64_t{s.hidden} + 1);
   if (extras > 1U << 30) fields.fail(fmt::format("zero_expert_num is {}, more than is supported", idle));
   s.model_extras = static_cast<std::uint32_t>(extras);
-  say_not_run(config);
   return finish_config(fields, std::move(config));
 }
 

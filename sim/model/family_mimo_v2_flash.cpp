@@ -1,8 +1,8 @@
 // MiMo-V2-Flash: layers with a window, twice the KV heads and sinks, and every sixth that sees everything; v is
 // narrower than k; DeepSeek-V3's experts. Layers behind the last one, which draft tokens, are no part of the model.
+#include "sim/model/config_decoder.hpp"
 #include "sim/model/config_deepseek.hpp"
 #include "sim/model/config_layers.hpp"
-#include "sim/model/config_states.hpp"
 #include "sim/model/families.hpp"
 
 namespace kvroof {
@@ -59,7 +59,6 @@ Result<ModelConfig> parse_mimo_v2_flash_config(std::string_view config_json) {
   fields.forget({"moe_layer_freq", "first_k_dense_replace"});
   read_sigmoid_experts(fields, config);
   s.dense_layers = dense;
-  say_not_run(config);
   return finish_config(fields, std::move(config));
 }
 

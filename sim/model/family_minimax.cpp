@@ -28,7 +28,6 @@ Result<ModelConfig> parse_minimax_config(std::string_view config_json) {
     fields.refuse("shared_intermediate_size", "shared experts are not supported in this family");
   }
   read_experts(fields, config, 8);
-  say_not_run(config);
   return finish_config(fields, std::move(config));
 }
 

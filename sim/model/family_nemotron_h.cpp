@@ -1,7 +1,6 @@
 // Nemotron-H and Nemotron 3: Mamba-2, attention without positions, MLPs and experts are layers by themselves, in the
 // order of a pattern; experts may be narrower than the model.
 #include "sim/model/config_deepseek.hpp"
-#include "sim/model/config_of_shape.hpp"
 #include "sim/model/config_states.hpp"
 #include "sim/model/families.hpp"
 
@@ -87,10 +86,9 @@ void read_nemotron_experts(ConfigFields& fields, ModelConfig& config) {
   read_sigmoid_routing(fields, config);
 }
 
-std::string not_run(const ModelShape& shape, const LayerCount& count) {
+std::string not_run(const LayerCount& count) {
   if (!count.in_pairs) return "MLPs that follow no mixer";
-  if (count.mlps > 0 && count.experts > 0) return "MLPs between experts";
-  return not_built(shape);
+  return count.mlps > 0 && count.experts > 0 ? "MLPs between experts" : "";
 }
 
 }  // namespace
@@ -124,7 +122,7 @@ Result<ModelConfig> parse_nemotron_h_config(std::string_view config_json) {
   }
   if (s.state.layers > 0) config.options.attending = count.attending;
   config.options.alone = count.alone;
-  if (const std::string part = not_run(s, count); !part.empty()) say_not_run(config, part);
+  if (const std::string part = not_run(count); !part.empty()) say_not_run(config, part);
   return finish_config(fields, std::move(config));
 }
 

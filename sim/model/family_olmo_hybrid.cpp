@@ -19,7 +19,6 @@ Result<ModelConfig> parse_olmo_hybrid_config(std::string_view config_json) {
                                    "linear_key_head_dim": {}, "linear_value_head_dim": {}}})",
                               keys, s.heads, key_dim, 2 * key_dim));
   read_mixers(fields, config, read_gated_delta(fields), [&](std::uint32_t layer) { return layer % 4 == 3; });
-  say_not_run(config);
   return finish_config(fields, std::move(config));
 }
 

@@ -2,8 +2,8 @@
 // everything; each head's output has a gate; experts chosen as DeepSeek-V3's beside a shared one. Layers behind the
 // last one, which draft tokens, are no part of the model.
 #include "sim/core/text.hpp"
+#include "sim/model/config_decoder.hpp"
 #include "sim/model/config_layers.hpp"
-#include "sim/model/config_states.hpp"
 #include "sim/model/families.hpp"
 
 namespace kvroof {
@@ -70,7 +70,6 @@ Result<ModelConfig> parse_step3p5_config(std::string_view config_json) {
   fields.only("mlp_bias", false, "biases of MLPs are not supported");
   read_step_attention(fields, config.shape);
   read_step_experts(fields, config.shape);
-  say_not_run(config);
   return finish_config(fields, std::move(config));
 }
 

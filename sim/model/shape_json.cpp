@@ -234,6 +234,9 @@ Result<ModelShape> shape_from_json(const json& in) {
       return failure("unknown key '{}'{}", key.substr(0, 100), did_you_mean(key, known));
     }
   }
+  for (const char* key : {"layers", "hidden", "heads", "ffn", "vocab", "max_positions"}) {
+    if (!in.contains(key)) return failure("key '{}' is missing", key);
+  }
   ModelShape s;
   Reader reader{in, {}};
   visit_fields(s, reader);

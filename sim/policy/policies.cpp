@@ -38,6 +38,7 @@
   line(kQuestPolicy) \
   line(kRkvPolicy) \
   line(kRandomPolicy) \
+  line(kRoCoPolicy) \
   line(kScissorhandsPolicy) \
   line(kScissorhandsRefcompatPolicy) \
   line(kScoresPolicy) \

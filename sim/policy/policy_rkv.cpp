@@ -16,7 +16,7 @@ constexpr float kInWindow = 2;
 
 struct Options {
   explicit Options(const PolicySpec& spec)
-      : window(spec.count("window", 8, 1)),
+      : window(remembered_rows(spec, "window", 8)),
         kernel(spec.count("kernel", 7, 1)),
         lambda(spec.number("lambda", 0.07, 0, 1)),
         interval(spec.count("when", 128, 1)) {

@@ -5,18 +5,10 @@ namespace kvroof {
 namespace {
 
 constexpr std::uint32_t kDefaultHistory = 400;
-constexpr std::uint32_t kLongestHistory = 65536;  // a bit for each row and slot must fit
 constexpr TokensOrShare kDefaultRecent = {false, 10};
 constexpr TokensOrShare kDefaultDrop = {true, 0.5};
 
-std::uint32_t history_rows(const PolicySpec& spec) {
-  const std::uint32_t rows = spec.count("history", kDefaultHistory, 1);
-  if (rows > kLongestHistory) {
-    throw usage_error(
-        fmt::format("policy {}: history={}: at most {} rows are remembered", spec.name, rows, kLongestHistory));
-  }
-  return rows;
-}
+std::uint32_t history_rows(const PolicySpec& spec) { return remembered_rows(spec, "history", kDefaultHistory); }
 
 std::uint32_t history_words(const PolicySpec& spec) { return (history_rows(spec) + 31) / 32; }
 

@@ -133,11 +133,7 @@ constexpr ParamInfo kParams[] = {
 
 // Sinks are tied at the top: the oldest go.
 std::string advice(const PolicySpec& spec, std::uint32_t k) {
-  const std::uint32_t sinks = spec.count("sinks", kDefaultSinks);
-  const std::uint32_t recent = tokens_or_share(spec, "recent", kDefaultRecent).of(k);
-  if (k >= std::uint64_t{sinks} + recent) return {};
-  return fmt::format("beside {} recent tokens a budget of {} has no room for {} sinks; the youngest of them stay",
-                     recent, k, sinks);
+  return room_for_sinks_advice(spec.count("sinks", kDefaultSinks), tokens_or_share(spec, "recent", kDefaultRecent), k);
 }
 
 }  // namespace

@@ -13,6 +13,9 @@
 namespace kvroof {
 namespace {
 
+// More than any context holds; a position and it add up without a carry.
+constexpr std::uint32_t kMostTokens = std::numeric_limits<std::int32_t>::max();
+
 Error bad_value(const PolicySpec& spec, std::string_view key, std::string_view value, const std::string& expected) {
   return usage_error(fmt::format("policy {}: {}=`{}`: expected {}", spec.name, key, shown(value), expected));
 }
@@ -142,11 +145,11 @@ std::uint32_t PolicySpec::count(std::string_view key, std::uint32_t fallback, st
   if (!text) return fallback;
   std::uint32_t value = 0;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (error != std::errc() || end != text->data() + text->size() || value < least) {
+  const bool too_large = error == std::errc::result_out_of_range || value > kMostTokens;
+  if (error != std::errc() || end != text->data() + text->size() || value < least || too_large) {
     throw bad_value(*this, key, *text,
-                    error == std::errc::result_out_of_range
-                        ? fmt::format("a whole number from {} to {}", least, std::numeric_limits<std::uint32_t>::max())
-                        : fmt::format("a whole number, at least {}", least));
+                    too_large ? fmt::format("a whole number from {} to {}", least, kMostTokens)
+                              : fmt::format("a whole number, at least {}", least));
   }
   return value;
 }
@@ -181,7 +184,7 @@ TokensOrShare tokens_or_share(const PolicySpec& spec, std::string_view key, Toke
   const auto text = spec.find(key);
   if (!text) return fallback;
   const auto parsed = number_or_share(*text);
-  if (!parsed || parsed->value > (parsed->is_share ? 1 : 0x7fffffff)) {
+  if (!parsed || parsed->value > (parsed->is_share ? 1 : kMostTokens)) {
     throw bad_value(spec, key, *text, "a number of tokens, or with a decimal point or % a share up to 1");
   }
   if (!parsed->is_share && spec.budget.kind == Budget::Kind::kTokens && parsed->value > spec.budget.value) {

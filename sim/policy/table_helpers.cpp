@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "sim/core/suggest.hpp"
+#include "sim/core/text.hpp"
+
 namespace kvroof {
 
 void evict_oldest(const EvictRequest& request, std::uint32_t sinks, std::vector<SlotId>& victims) {
@@ -16,12 +19,30 @@ void evict_oldest(const EvictRequest& request, std::uint32_t sinks, std::vector<
   victims.erase(end, victims.end());
 }
 
+std::uint32_t remembered_rows(const PolicySpec& spec, std::string_view key, std::uint32_t fallback) {
+  constexpr std::uint32_t kMost = 65536;  // what is kept of each row and slot must fit
+  const std::uint32_t rows = spec.count(key, fallback, 1);
+  if (rows <= kMost) return rows;
+  throw usage_error(fmt::format("policy {}: {}={}: at most {} rows are remembered", spec.name, key, rows, kMost));
+}
+
+std::string room_for_sinks_advice(std::uint32_t sinks, const TokensOrShare& recent, std::uint32_t k) {
+  const std::uint32_t newest = recent.of(k);
+  if (k >= std::uint64_t{sinks} + newest) return {};
+  return fmt::format("beside {} recent tokens a budget of {} has no room for {} sinks; the youngest of them stay",
+                     newest, k, sinks);
+}
+
 void read_schedule(const PolicySpec& spec, PolicyTraits& traits) {
   const std::string_view when = spec.find("when").value_or("every_step");
-  if (!when.empty() && when.find_first_not_of("0123456789") == std::string_view::npos) {
-    traits.interval = spec.count("when", 1, 1);
-  } else if (spec.choice("when", {"every_step", "prefill"}, "every_step") == "prefill") {
+  if (when == "prefill") {
     traits.schedule = Schedule::kPrefillOnly;
+  } else if (!when.empty() && when.find_first_not_of("0123456789") == std::string_view::npos) {
+    traits.interval = spec.count("when", 1, 1);
+  } else if (when != "every_step") {
+    const std::vector<std::string> words = {"every_step", "prefill"};
+    throw usage_error(fmt::format("policy {}: when=`{}`: expected every_step, prefill or a number of steps{}",
+                                  spec.name, shown(when), did_you_mean(when, words)));
   }
 }
 

@@ -24,6 +24,12 @@ inline Candidates outside_recent(const EvictRequest& request, const TokensOrShar
   return {request.positions, request.newest, recent.of(request.budget)};
 }
 
+// How many of the last rows a policy remembers of every token, one at least.
+std::uint32_t remembered_rows(const PolicySpec& spec, std::string_view key, std::uint32_t fallback);
+// Of policies whose first tokens go, the oldest first, where beside the recent ones k has no room for all of them:
+// what to know of such a k.
+std::string room_for_sinks_advice(std::uint32_t sinks, const TokensOrShare& recent, std::uint32_t k);
+
 // when=every_step|prefill|r: sets schedule and interval.
 void read_schedule(const PolicySpec& spec, PolicyTraits& traits);
 // positions=slot: HostNeed::kSlotPositions.

@@ -3,6 +3,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -24,17 +25,39 @@ std::string rows_of(const std::string& document, std::string_view name) {
   return document.substr(begin, end - begin);
 }
 
+// Of an analysis that the page does not have yet; definition and source are to be written.
+std::string new_row(const AnalysisInfo& info) {
+  std::string measures;
+  for (const MeasureInfo& m : info.measures) measures += fmt::format("{}`{}`", measures.empty() ? "" : ", ", m.key);
+  return fmt::format("| `{}` | {} | … | … |", info.name, measures);
+}
+
 }  // namespace
 
 TEST_CASE("docs/analyses.md defines every measure of every analysis beside its name") {
   std::ifstream file(KVROOF_SOURCE_DIR "/docs/analyses.md");
   const std::string document{std::istreambuf_iterator<char>(file), {}};
   for (const AnalysisInfo& info : analysis_table()) {
+    const std::string rows = rows_of(document, info.name);
+    if (rows.empty()) fmt::print("docs/analyses.md needs this row:\n{}\n", new_row(info));
     INFO(info.name);
-    CHECK(rows_of(document, info.name) != "");
+    CHECK_FALSE(rows.empty());
     for (const MeasureInfo& measure : info.measures) {
       INFO(measure.key);
-      CHECK(rows_of(document, info.name).find(fmt::format("`{}`", measure.key)) != std::string::npos);
+      CHECK((rows.empty() || rows.find(fmt::format("`{}`", measure.key)) != std::string::npos));
     }
+  }
+}
+
+TEST_CASE("every analysis says what it is, where it comes from and what was found, and no two have one name") {
+  std::set<std::string_view> names;
+  for (const AnalysisInfo& info : analysis_table()) {
+    INFO(info.name);
+    CHECK(names.insert(info.name).second);
+    CHECK_FALSE(info.title.empty());
+    CHECK(info.definition.ends_with('.'));
+    CHECK_FALSE(info.source.empty());
+    CHECK(info.finding != nullptr);
+    CHECK((info.start == nullptr) != (info.replay == nullptr));  // it works on rows or on policies
   }
 }

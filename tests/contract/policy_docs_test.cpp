@@ -36,7 +36,10 @@ TEST_CASE("docs/policies.md has each policy's summary, source and parameters as 
   std::ifstream file(KVROOF_SOURCE_DIR "/docs/policies.md");
   const std::string document{std::istreambuf_iterator<char>(file), {}};
   for (const PolicyInfo& info : policy_table()) {
-    INFO("expected this text:\n" << section(info));
-    CHECK(document.find(section(info)) != std::string::npos);
+    const bool is_there = document.find(section(info)) != std::string::npos;
+    // As it belongs there: the test's own output would break its lines.
+    if (!is_there) fmt::print("docs/policies.md needs this text:\n{}", section(info));
+    INFO(info.name);
+    CHECK(is_there);
   }
 }

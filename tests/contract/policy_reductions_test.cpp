@@ -28,6 +28,7 @@ TEST_CASE("a policy whose parameters take away what is its own is the simpler po
         Reduction{"threshold:threshold=0:recent=1", "full"},
         Reduction{"threshold:threshold=1000:recent=20", "window:budget=20"},
         Reduction{"a2sf:budget=20:forgetting=1:recent=10", "h2o:budget=20:recent=10"},
+        Reduction{"roco:budget=20:recent=20", "window:budget=20"},
         Reduction{"pyramidkv:budget=20:window=6:beta=1", "snapkv:budget=20:window=6"},
         Reduction{"adakv:budget=20:window=6:floor=1", "snapkv:budget=20:window=6:kernel=7:pool=max"},
         Reduction{"adakv:budget=20:window=6:safeguard=1:rule=kvpress", "snapkv:budget=20:window=6"},

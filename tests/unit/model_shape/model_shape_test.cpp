@@ -323,6 +323,12 @@ TEST_CASE("a model file must name its source") {
   CHECK(message_of(file.path.string()).find("'source' is missing") != std::string::npos);
 }
 
+TEST_CASE("a model file without a size that every model has is refused by that key") {
+  const TemporaryFile file("kvroof-shape-missing.yaml",
+                           "name: x\nlayers: 3\nhidden: 64\nheads: 4\nffn: 128\nvocab: 100\nsource: [me]\n");
+  CHECK(message_of(file.path.string()).find("key 'max_positions' is missing") != std::string::npos);
+}
+
 TEST_CASE("impossible sizes are refused") {
   const auto problem = [](const char* key, const char* value) {
     std::string text = R"({"layers":2,"hidden":64,"heads":4,"ffn":128,"vocab":100,"max_positions":32,)";

@@ -61,3 +61,10 @@ TEST_CASE("nothing is said of a window where nothing is evicted, or where what s
   CHECK(advice_of("criticalkv:inner=expected-attention:budget=5") == "");
   CHECK(advice_of("cake:layers=2/1:budget=5") == "");
 }
+
+TEST_CASE("a window of more rows than any prompt has is one of all of them") {
+  const auto kept = [](std::string_view window) {
+    return history(spec_of(fmt::format("snapkv:budget=20:window={}", window)), kShape, random_logit);
+  };
+  CHECK(kept("2147483647") == kept("48"));
+}

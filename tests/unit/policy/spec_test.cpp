@@ -101,8 +101,20 @@ TEST_CASE("unknown policies, parameters and values are answered with the nearest
   CHECK(contains(why_not("keyformer:budget=9:noise=tokens"),
                  "noise=`tokens`: expected token or query or none; did you mean token?"));
   CHECK(contains(why_not("scissorhands:budget=9:reading=C"), "reading=`C`: expected A or B"));
+  CHECK(contains(why_not("h2o:budget=9:when=prefil"),
+                 "when=`prefil`: expected every_step, prefill or a number of steps; did you mean prefill?"));
   CHECK(contains(why_not("keyformer:budget=9:tau=warm"), "tau=`warm`: expected a temperature"));
   CHECK(contains(why_not("keyformer:budget=9:tau=0..1"), "expected a temperature above 0"));
+}
+
+TEST_CASE("counts that no context holds are refused, as are rows of which too much would be remembered") {
+  for (const char* count : {"2147483648", "4294967295", "4294967296"}) {
+    CHECK(contains(why_not(fmt::format("entropy-gated-chunkkv:budget=9:window={}", count)),
+                   "expected a whole number from 1 to 2147483647"));
+  }
+  CHECK(why_not("snapkv:budget=9:window=2147483647") == "accepted");
+  CHECK(contains(why_not("r-kv:budget=9:window=65537"), "window=65537: at most 65536 rows are remembered"));
+  CHECK(contains(why_not("scissorhands:budget=9:history=65537"), "history=65537: at most 65536 rows are remembered"));
 }
 
 TEST_CASE("malformed specifications are refused in one sentence") {
@@ -119,7 +131,7 @@ TEST_CASE("malformed specifications are refused in one sentence") {
   CHECK(contains(why_not("h2o:budget=0.5:recent=1.5"), "recent=`1.5`: expected a number of tokens"));
   CHECK(contains(why_not("full:budget=0.5"), "policy full has no parameter `budget` | it takes no parameters"));
   CHECK(contains(why_not("scissorhands:budget=9:history=0"), "history=`0`: expected a whole number, at least 1"));
-  CHECK(contains(why_not("scissorhands:budget=9:history=4000000000"), "at most 65536 rows"));
+  CHECK(contains(why_not("scissorhands:budget=9:history=70000"), "at most 65536 rows"));
   CHECK(contains(why_not("streaming:budget=9:sinks=99999999999"), "expected a whole number"));
   CHECK(contains(why_not("tova:budget=9:rule=kvpress:when=8"), "evicts once after the prompt; leave out when"));
   CHECK(why_not(std::string(1'000'000, 'x')).size() < 600);
