@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "kernels/cuda/device_activity.hpp"
-#include "kernels/cuda/emulator.hpp"
+#include "kernels/cuda/emulated_queue.hpp"
 #include "kernels/cupti/activity_api.hpp"
 #include "kernels/cupti/activity_layout.hpp"
 

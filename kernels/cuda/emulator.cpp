@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -16,7 +16,6 @@
 namespace kvroof::cuda::emulator {
 
 Dim thread_index, block_index, block_size, grid_size;
-int open_streams = 0;
 std::size_t memory_limit = [] {
   const char* text = std::getenv("KVROOF_EMULATED_BYTES");
   return text == nullptr ? std::size_t{0} : std::size_t{std::strtoull(text, nullptr, 10)};
@@ -24,7 +23,6 @@ std::size_t memory_limit = [] {
 
 const char* failure = nullptr;
 
-Watcher* watcher = nullptr;
 std::vector<const std::byte*>* prefetched = nullptr;
 
 bool backwards = std::getenv("KVROOF_EMULATED_BACKWARDS") != nullptr;
@@ -32,38 +30,6 @@ bool backwards = std::getenv("KVROOF_EMULATED_BACKWARDS") != nullptr;
 namespace {
 
 unsigned in_order(unsigned i, unsigned count) { return backwards ? count - 1 - i : i; }
-
-std::deque<std::function<void()>> g_later;
-std::uint64_t g_asked_later = 0;
-
-}  // namespace
-
-void later(std::function<void()> copy) {
-  g_later.push_back(std::move(copy));
-  ++g_asked_later;
-}
-std::uint64_t asked_later() { return g_asked_later; }
-void catch_up(std::uint64_t asked) {
-  while (!g_later.empty() && g_asked_later - g_later.size() < asked) {
-    g_later.front()();
-    g_later.pop_front();
-  }
-}
-
-void begin_call() {
-  if (watcher == nullptr) return;
-  catch_up();
-  watcher->begin_call();
-}
-
-void make(const Node& node) {
-  catch_up();
-  const std::uint64_t start = monotonic_ns();
-  node.launch();
-  if (watcher != nullptr) watcher->ran(node.number, start, monotonic_ns());
-}
-
-namespace {
 
 constexpr std::size_t kStack = 256 * 1024;
 constexpr unsigned kWarp = 32;
@@ -97,8 +63,17 @@ struct Fiber {
   [[nodiscard]] bool waits() const { return waits_at != nullptr && waits_at->turn == waits_turn; }
 };
 
-// One block; the only one at a time.
+// Shared memory that a block has come upon.
+struct SharedMemory {
+  std::byte* data;
+  std::size_t bytes;
+};
+
+}  // namespace
+
+// A block that runs, or one whose preamble has run. A shared array is one memory for all blocks of its kernel.
 struct Block {
+  Dim grid, size, index;
   std::vector<Fiber> fibers;
   std::vector<Warp> warps;
   Barrier barrier;
@@ -106,10 +81,15 @@ struct Block {
   std::size_t running = 0;
   std::size_t threads = 0;
   bool progress = false;
-  std::string problem;             // that a fiber met: none goes on
-  std::vector<const void*> fresh;  // shared memory that the block has come upon
+  bool early = false;           // threads stay at await_previous()
+  std::string problem;          // that a fiber met: none goes on
+  std::vector<SharedMemory> shared;
+  std::vector<std::byte> kept;  // what was in it after the preamble
   const std::function<void()>* kernel = nullptr;
 };
+
+namespace {
+
 Block* g_block = nullptr;
 
 void release_if_full(Barrier& barrier) {
@@ -191,11 +171,18 @@ void start_thread(Fiber& fiber, unsigned thread) {
   fiber.waits_at = nullptr;
 }
 
-void start(Block& block, unsigned threads) {
+void start(Block& block, Dim grid, Dim size, Dim index, const std::function<void()>& kernel) {
+  const unsigned threads = size.x * size.y * size.z;
   if (block.fibers.size() < threads) block.fibers.resize(threads);
+  block.grid = grid;
+  block.size = size;
+  block.index = index;
+  block.kernel = &kernel;
   block.threads = threads;
-  block.fresh.clear();
+  block.early = false;
+  block.shared.clear();
   block.warps.resize((threads + kWarp - 1) / kWarp);
+  block_size = size;
   for (unsigned t = 0; t < threads; ++t) start_thread(block.fibers[t], t);
   block.barrier = {threads};
   for (unsigned w = 0; w < block.warps.size(); ++w) {
@@ -208,42 +195,88 @@ void start(Block& block, unsigned threads) {
   throw std::logic_error(problem);
 }
 
-void run_block(Block& block, unsigned threads) {
-  start(block, threads);
+// Until all threads are done, or have come to where they stay.
+void go_on(Block& block) {
+  g_block = &block;
+  grid_size = block.grid;
+  block_size = block.size;
+  block_index = block.index;
   for (bool alive = true; alive;) {
     alive = false;
     block.progress = false;
-    for (unsigned i = 0; i < threads; ++i) {
-      const unsigned t = in_order(i, threads);
-      if (block.fibers[t].done) continue;
+    bool stays = false;
+    for (unsigned i = 0; i < block.threads; ++i) {
+      const unsigned t = in_order(i, static_cast<unsigned>(block.threads));
+      Fiber& fiber = block.fibers[t];
+      if (fiber.done) continue;
       alive = true;
-      if (block.fibers[t].waits()) continue;
+      stays = stays || (block.early && fiber.awaited);
+      if (fiber.waits() || (block.early && fiber.awaited)) continue;
       block.running = t;
-      thread_index = block.fibers[t].index;
-      resume(block.fibers[t]);
+      thread_index = fiber.index;
+      resume(fiber);
       if (!block.problem.empty()) stop(block, std::exchange(block.problem, {}));
+      stays = stays || (block.early && fiber.awaited);
     }
     if (!alive || block.progress) continue;
+    if (stays) return;
     stop(block, "threads of a block wait for each other in different places");
   }
 }
 
+// Blocks that are not in use: their stacks are kept.
+std::vector<std::unique_ptr<Block>>& idle_blocks() {
+  static std::vector<std::unique_ptr<Block>> blocks;
+  return blocks;
+}
+
+std::unique_ptr<Block> take_block() {
+  if (idle_blocks().empty()) return std::make_unique<Block>();
+  std::unique_ptr<Block> block = std::move(idle_blocks().back());
+  idle_blocks().pop_back();
+  return block;
+}
+
+// Other blocks may have used the shared memory since.
+void go_on_after_preamble(Block& block) {
+  const std::byte* kept = block.kept.data();
+  for (const SharedMemory& memory : block.shared) {
+    std::memcpy(memory.data, kept, memory.bytes);
+    kept += memory.bytes;
+  }
+  block.early = false;
+  go_on(block);
+}
+
 }  // namespace
 
-void run(Dim grid, Dim block_dim, const std::function<void()>& kernel) {
-  static Block block;  // its stacks are kept
-  block.kernel = &kernel;
-  g_block = &block;
-  grid_size = grid;
-  block_size = block_dim;
+Block* begin(Dim grid, Dim block_dim, const std::function<void()>& kernel) {
+  std::unique_ptr<Block> block = take_block();
+  start(*block, grid, block_dim, {in_order(0, grid.x), in_order(0, grid.y), in_order(0, grid.z)}, kernel);
+  block->early = true;
+  go_on(*block);
+  block->kept.clear();
+  for (const SharedMemory& memory : block->shared) {
+    block->kept.insert(block->kept.end(), memory.data, memory.data + memory.bytes);
+  }
+  return block.release();
+}
+
+void run(Dim grid, Dim block_dim, const std::function<void()>& kernel, Block* begun) {
+  std::unique_ptr<Block> block = begun == nullptr ? take_block() : std::unique_ptr<Block>(begun);
   for (unsigned z = 0; z < grid.z; ++z) {
     for (unsigned y = 0; y < grid.y; ++y) {
       for (unsigned x = 0; x < grid.x; ++x) {
-        block_index = {in_order(x, grid.x), in_order(y, grid.y), in_order(z, grid.z)};
-        run_block(block, block_dim.x * block_dim.y * block_dim.z);
+        if (begun != nullptr && x + y + z == 0) {
+          go_on_after_preamble(*block);
+          continue;
+        }
+        start(*block, grid, block_dim, {in_order(x, grid.x), in_order(y, grid.y), in_order(z, grid.z)}, kernel);
+        go_on(*block);
       }
     }
   }
+  idle_blocks().push_back(std::move(block));
   g_block = nullptr;
 }
 
@@ -257,7 +290,10 @@ void check_aligned(const void* place, std::size_t bytes) {
   }
 }
 
-void await_previous() { g_block->fibers[g_block->running].awaited = true; }
+void await_previous() {
+  g_block->fibers[g_block->running].awaited = true;
+  if (g_block->early) leave();
+}
 void check_awaited() {
   if (!g_block->fibers[g_block->running].awaited) {
     throw std::logic_error("a thread of a kernel ends without having waited for the launch before");
@@ -265,9 +301,10 @@ void check_awaited() {
 }
 
 void fresh(void* shared, std::size_t bytes) {
-  std::vector<const void*>& known = g_block->fresh;
-  if (std::find(known.begin(), known.end(), shared) != known.end()) return;
-  known.push_back(shared);
+  for (const SharedMemory& known : g_block->shared) {
+    if (known.data == shared) return;
+  }
+  g_block->shared.push_back({static_cast<std::byte*>(shared), bytes});
   std::memset(shared, 0xff, bytes);
 }
 

@@ -9,10 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <source_location>
-#include <utility>
 #include <vector>
-
-#include "sim/core/monotonic.hpp"
 
 namespace kvroof::cuda::emulator {
 
@@ -26,11 +23,16 @@ extern Dim thread_index, block_index, block_size, grid_size;
 // Where in the kernels something is asked for.
 using Place = std::source_location;
 
-// Runs `kernel` once for every thread of every block. Throws std::logic_error for what a device does not define.
-void run(Dim grid, Dim block, const std::function<void()>& kernel);
+struct Block;
 
-// Streams that are not closed yet.
-extern int open_streams;
+// Runs `kernel` once for every thread of every block, the first of which may have `begun`. Throws std::logic_error for
+// what a device does not define.
+void run(Dim grid, Dim block, const std::function<void()>& kernel, Block* begun = nullptr);
+
+// Runs the preamble of a kernel's first block, what its threads do before await_previous(), while launches before it
+// are still to be made: an overlapping launch may be as early, and a kernel that reads there what they write, or writes
+// what they read, gives other results. The block goes on in run(), which must follow with the same arguments.
+Block* begin(Dim grid, Dim block, const std::function<void()>& kernel);
 
 // What the device's memory holds at most; 0: no limit. At the start KVROOF_EMULATED_BYTES of the environment says it.
 extern std::size_t memory_limit;
@@ -42,49 +44,6 @@ extern const char* failure;
 // True: the last comes first, so that what depends on their order shows. At the start whether
 // KVROOF_EMULATED_BACKWARDS is in the environment says it.
 extern bool backwards;
-
-// Told of what the host asks for and of when it ran, by the host's steady clock; null: nobody is.
-class Watcher {
- public:
-  virtual ~Watcher() = default;
-  virtual std::uint64_t noted() = 0;                     // a launch joined a train: the number of its node
-  virtual std::uint64_t cloned(std::uint64_t node) = 0;  // when the train is made ready, each node gets a new one
-  virtual void begin_call() = 0;                         // what ran until the next one was asked for by one call
-  virtual void ran(std::uint64_t node, std::uint64_t start_ns, std::uint64_t end_ns) = 0;  // node 0: in no train
-  virtual void copied(bool to_device, std::size_t bytes, std::uint64_t start_ns, std::uint64_t end_ns) = 0;
-};
-extern Watcher* watcher;
-
-// Copies that the host does not wait for are made as late as they may be, so that memory which changes too early shows.
-void later(std::function<void()> copy);
-std::uint64_t asked_later();  // copies until now
-void catch_up(std::uint64_t asked = ~std::uint64_t{0});
-
-// Launches in order, made or noted in the stream's train.
-struct Node {
-  std::uint64_t number = 0;
-  std::function<void()> launch;
-};
-using Train = std::vector<Node>;
-void make(const Node& node);
-// Tells the watcher of a call that launches. Copies that were asked for before it are not of this call.
-void begin_call();
-template <class Stream>
-void submit(Stream& stream, std::function<void()> launch) {
-  if (stream.recording != nullptr) {
-    const std::uint64_t number = watcher != nullptr ? watcher->noted() : 0;
-    return static_cast<Train*>(stream.recording)->push_back({number, std::move(launch)});
-  }
-  begin_call();
-  make({0, std::move(launch)});
-}
-
-// What a stream's handle points to: a library that is given it puts its launches there.
-class LaunchQueue {
- public:
-  virtual ~LaunchQueue() = default;
-  virtual void submit(std::function<void()> launch) = 0;
-};
 
 // For a load of so many bytes at once, which a device refuses from a place that is no multiple of them. Throws
 // std::logic_error, which no thread of a block catches: the program ends, as it would there.

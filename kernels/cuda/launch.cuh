@@ -4,6 +4,10 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/kernels.hpp"
 
+#if !defined(__CUDACC__)
+#include "kernels/cuda/emulated_queue.hpp"
+#endif
+
 namespace kvroof::cuda {
 
 struct Grid {
@@ -29,12 +33,11 @@ void launch(Stream& stream, void (*kernel)(Arguments), Grid grid, unsigned threa
   stream.problem = cudaGetErrorString(status);
   cudaGetLastError();  // it is told once
 #else
-  emulator::submit(stream, [=] {
-    emulator::run({grid.x, grid.y}, {threads}, [&] {
-      kernel(arguments);
-      emulator::check_awaited();
-    });
-  });
+  const auto thread = [=] {
+    kernel(arguments);
+    emulator::check_awaited();
+  };
+  emulator::submit(stream, {thread, {grid.x, grid.y}, {threads}, stream.overlaps && !stream.one_by_one});
 #endif
 }
 

@@ -7,6 +7,7 @@
 #include "kernels/cuda/device_activity.hpp"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/pinned.hpp"
+#include "sim/core/monotonic.hpp"
 
 namespace kvroof::cuda {
 
@@ -231,7 +232,7 @@ const char* make_mark(void** mark) {
   return nullptr;
 }
 const char* set_mark(Stream&, void* mark) {
-  *static_cast<std::uint64_t*>(mark) = emulator::asked_later();
+  *static_cast<std::uint64_t*>(mark) = emulator::asked();
   return nullptr;
 }
 const char* wait_for(void* mark) {
@@ -247,7 +248,7 @@ class StreamQueue final : public emulator::LaunchQueue {
  public:
   explicit StreamQueue(Stream& stream) : stream_(stream) { ++emulator::open_streams; }
   ~StreamQueue() override { --emulator::open_streams; }
-  void submit(std::function<void()> launch) override { emulator::submit(stream_, std::move(launch)); }
+  void submit(std::function<void()> launch) override { emulator::submit(stream_, {std::move(launch)}); }
 
  private:
   Stream& stream_;
@@ -257,10 +258,12 @@ class StreamQueue final : public emulator::LaunchQueue {
 const char* open_stream(Stream& stream) {
   stream.handle = static_cast<emulator::LaunchQueue*>(new StreamQueue(stream));
   stream.multiprocessors = kMultiprocessors;
+  stream.overlaps = std::getenv("KVROOF_NO_OVERLAP") == nullptr;
   stream.trains = std::getenv("KVROOF_NO_GRAPHS") == nullptr;
   return nullptr;
 }
 void close_stream(Stream& stream) {
+  emulator::catch_up();  // what was asked for is done all the same
   delete static_cast<emulator::LaunchQueue*>(std::exchange(stream.handle, nullptr));
 }
 
@@ -278,14 +281,13 @@ const char* end_train(Stream& stream, void** train) {
   if (g_spoilt != nullptr) return g_spoilt;
   if (emulator::memory_limit != 0 && g_in_use >= emulator::memory_limit) return kNoMemory.data();
   if (emulator::watcher == nullptr) return nullptr;
-  for (emulator::Node& node : *static_cast<emulator::Train*>(*train)) {
-    node.number = emulator::watcher->cloned(node.number);
+  for (emulator::Work& launch : *static_cast<emulator::Train*>(*train)) {
+    launch.node = emulator::watcher->cloned(launch.node);
   }
   return nullptr;
 }
 const char* run_train(Stream&, void* train) {
-  emulator::begin_call();
-  for (const emulator::Node& node : *static_cast<emulator::Train*>(train)) emulator::make(node);
+  emulator::submit_train(*static_cast<emulator::Train*>(train));
   return nullptr;
 }
 void release_train(void* train) { delete static_cast<emulator::Train*>(train); }

@@ -2,7 +2,7 @@
 #include <filesystem>
 
 #include "kernels/cuda/cuda_backend.hpp"
-#include "kernels/cuda/emulator.hpp"
+#include "kernels/cuda/emulated_queue.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/loaded_model.hpp"
 

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/pinned.hpp"
 #include "tests/catch.hpp"
 
@@ -134,4 +134,88 @@ TEST_CASE("a copy from the host takes what lies there when it is made, as late a
   CHECK(got == 2);
   release(memory);
   close_stream(stream);
+}
+
+namespace {
+
+// A number of the device, and what a kernel found of it before and after it waited for the launch before.
+struct SeenArguments {
+  unsigned* number = nullptr;
+  unsigned* seen = nullptr;  // [2]
+  bool writes_early = false;
+};
+
+KV_PLAIN_KERNEL void add_seven(SeenArguments a) {
+  await_previous();
+  if (block_x() == 0 && thread_x() == 0) *a.number += 7;
+}
+
+KV_PLAIN_KERNEL void look(SeenArguments a) {
+  KV_SHARED(unsigned, first, 1);
+  allow_next();
+  if (thread_x() == 0) *first = *a.number;
+  if (a.writes_early) *a.number = 100;
+  sync_block();
+  await_previous();
+  if (thread_x() > 0) return;
+  a.seen[0] = *first;
+  a.seen[1] = *a.number;
+}
+
+// What is found of a number that is 1 until `launches` add seven to it.
+std::pair<unsigned, unsigned> found_after(const std::function<void(Stream&, SeenArguments)>& launches,
+                                          bool writes_early = false) {
+  Stream stream;
+  REQUIRE(open_stream(stream) == nullptr);
+  void* memory = nullptr;
+  REQUIRE(allocate(3 * sizeof(unsigned), &memory) == nullptr);
+  auto* const numbers = static_cast<unsigned*>(memory);
+  const unsigned one = 1;
+  REQUIRE(copy_in(stream, numbers, &one, sizeof one) == nullptr);
+  launches(stream, {numbers, numbers + 1, writes_early});
+  unsigned seen[2] = {};
+  REQUIRE(copy_out(stream, seen, numbers + 1, sizeof seen) == nullptr);
+  release(memory);
+  close_stream(stream);
+  return {seen[0], seen[1]};
+}
+
+}  // namespace
+
+TEST_CASE("what a kernel reads before it waits is as old as it may be: no launch before it has written by then") {
+  using Found = std::pair<unsigned, unsigned>;
+  const auto both = [](Stream& stream, const SeenArguments& a) {
+    launch(stream, &add_seven, {2}, 32, a);
+    launch(stream, &add_seven, {1}, 64, a);  // as early as its own predecessor: launches overlap in a chain
+    launch(stream, &look, {1}, 64, a);
+  };
+  CHECK(found_after(both) == Found{1, 15});
+  CHECK(found_after([&](Stream& stream, const SeenArguments& a) {
+          void* train = nullptr;
+          REQUIRE(begin_train(stream) == nullptr);
+          both(stream, a);
+          REQUIRE(end_train(stream, &train) == nullptr);
+          REQUIRE(run_train(stream, train) == nullptr);
+          release_train(train);
+        }) == Found{1, 15});
+  // Nothing overlaps what is launched one by one, or a copy, or a library's launch.
+  CHECK(found_after([&](Stream& stream, const SeenArguments& a) {
+          stream.one_by_one = true;
+          both(stream, a);
+        }) == Found{15, 15});
+  CHECK(found_after([&](Stream& stream, const SeenArguments& a) {
+          launch(stream, &add_seven, {1}, 32, a);
+          static_cast<emulator::LaunchQueue*>(stream.handle)->submit([=] { *a.number *= 2; });
+          launch(stream, &look, {1}, 64, a);
+        }) == Found{16, 16});
+}
+
+TEST_CASE("what a kernel writes before it waits is found by the launches before it") {
+  CHECK(found_after(
+            [](Stream& stream, const SeenArguments& a) {
+              launch(stream, &add_seven, {1}, 32, a);
+              launch(stream, &look, {1}, 64, a);
+            },
+            true)
+            .second == 107);
 }

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "kernels/cuda/cuda_backend.hpp"
-#include "kernels/cuda/emulator.hpp"
+#include "kernels/cuda/emulated_queue.hpp"
 #include "tests/catch.hpp"
 #include "tests/support/loaded_model.hpp"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/cuda/cuda_backend.hpp"
-#include "kernels/cuda/emulator.hpp"
+#include "kernels/cuda/emulated_queue.hpp"
 #include "kernels/cuda/prepare.cuh"
 #include "tests/catch.hpp"
 #include "tests/support/loaded_model.hpp"

@@ -214,12 +214,13 @@ CardFacts card_facts() {
 }
 
 void run_driver_copy(Stream& stream, const std::byte* from, std::byte* to, std::size_t bytes) {
-  emulator::submit(stream, [=] { std::memcpy(to, from, bytes); });
+  emulator::submit(stream, {[=] { std::memcpy(to, from, bytes); }});
 }
 
-const char* time_launches(Stream&, const std::function<void()>& launches, double& seconds) {
+const char* time_launches(Stream& stream, const std::function<void()>& launches, double& seconds) {
   const auto start = std::chrono::steady_clock::now();
   launches();
+  synchronize(stream);
   seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return nullptr;
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/cuda/cublaslt_api.hpp"
-#include "kernels/cuda/emulator.hpp"
+#include "kernels/cuda/emulated_queue.hpp"
 #include "sim/core/dtype.hpp"
 
 namespace kvroof::cublaslt {
