@@ -9,20 +9,6 @@
 #include "sim/core/error.hpp"
 
 namespace kvroof::cuda {
-namespace {
-
-HeadNorm head_norm_of(QkNorm norm) {
-  switch (norm) {
-    case QkNorm::kNone: return HeadNorm::kNone;
-    case QkNorm::kHead: return HeadNorm::kHead;
-    case QkNorm::kEachHead: return HeadNorm::kEachHead;
-    case QkNorm::kWhole: return HeadNorm::kWhole;
-  }
-  check(false, "kernels know every norm of q and k");
-  return HeadNorm::kNone;
-}
-
-}  // namespace
 
 CudaBackend::CudaBackend(const Model& model, CudaBackendOptions options)
     : model_(model),
@@ -40,6 +26,7 @@ CudaBackend::CudaBackend(const Model& model, CudaBackendOptions options)
     const bool alone = device_policy_->traits.unit == StorageUnit::kQueryHead;
     format_.state_columns = device_policy_->state_columns(alone ? 1 : shape().heads / shape().kv_heads);
   }
+  moves_.set_format(format_, device_policy_ && device_policy_->keeps_state() ? format_.state_columns : 0);
   if (const char* why = find_device(device_)) throw Error(device_problem(device_, why), ExitCode::kNeedsDevice);
   check_device(open_stream(stream_), "opening a stream");
   opened_.reset(&stream_);
@@ -116,73 +103,6 @@ void CudaBackend::set_recorder(Recorder* recorder) {
 void CudaBackend::release(std::uint32_t sequence) {
   sequences_.erase(sequence);
   plan_.forget();
-}
-
-void CudaBackend::prepare(const AttentionInput& input, std::span<const DeviceCache* const> caches,
-                          std::span<const std::uint32_t> slot_of, bool first) {
-  std::vector<CacheSlots> slots;
-  for (const DeviceCache* cache : caches) cache->append_slots(slots);
-  DeviceTables tables(stream_, tables_);
-  const std::size_t slots_at = tables.add(std::span<const CacheSlots>(slots));
-  const std::size_t slot_of_at = tables.add(slot_of);
-  tables.send();
-  PrepareArguments a = prepare_arguments(input);
-  a.slots = tables.at<CacheSlots>(slots_at);
-  if (!slot_of.empty()) a.slot_of = tables.at<std::uint32_t>(slot_of_at);
-  const std::uint64_t rows = std::uint64_t{input.tokens} * shape().kv_heads * a.copies;
-  DeclaredWork work = moved(Cause::kKvWrite, rows * row_bytes());
-  if (first) work.bytes.add(Cause::kWeights, head_norm_bytes(input.layer));
-  const Launch launch(launches_, {"append", layer_number(input.layer), Cause::kKvWrite, work});
-  run_prepare(stream_, weights_->type(), format_.type, a);
-}
-
-std::uint64_t CudaBackend::head_norm_bytes(LayerId layer) const {
-  const LayerWeights& w = model_.layer(layer);
-  std::uint64_t bytes = 0;
-  for (const Norm* norm : {&w.q_norm, &w.k_norm, &w.latent.kv_norm}) bytes += norm->scale.bytes() + norm->bias.bytes();
-  return bytes;
-}
-
-PrepareArguments CudaBackend::prepare_arguments(const AttentionInput& input) {
-  const ModelOptions& options = model_.config.options;
-  const DeviceLayer& w = weights_->layer(input.layer);
-  PrepareArguments a;
-  a.tokens = input.tokens;
-  const bool rotates = input.turns != nullptr;
-  if (shape().latent()) {
-    a.q = {input.q, shape().heads, shape().latent_rope_dim, nullptr, nullptr, rotates};
-    a.absorbed = shape().latent_rank;
-    const DeviceNorm& norm = w.latent.kv_norm;
-    a.k = {input.k, 1, shape().head_dim, norm.scale, norm.bias, rotates, a.absorbed, a.absorbed};
-    a.norm = HeadNorm::kHead;
-    a.norm_eps = options.latent_norm_eps;
-  } else {
-    a.q = {input.q, shape().heads, shape().head_dim, w.q_norm.scale, w.q_norm.bias, rotates};
-    a.k = {input.k, shape().kv_heads, shape().head_dim, w.k_norm.scale, w.k_norm.bias, rotates};
-    a.v = {input.v, shape().kv_heads, shape().v_head_dim, nullptr, nullptr, false};
-    a.norm = head_norm_of(shape().qk_norm);
-    a.norm_eps = options.norm_eps;
-    a.norm_last = options.norms_after_rotary;
-  }
-  a.clip = options.qkv_clip;
-  a.norm_mode = shape().norm == NormKind::kRms ? NormMode::kRms : NormMode::kLayer;
-  a.norm_offset = options.norm_offset;
-  a.query_scale = options.query_scale;
-  a.adjacent = rotates && options.rotary[options.layers[input.layer.value].rotary].style == RotaryStyle::kAdjacentPairs;
-  a.rotary_pairs = input.rotary_pairs;
-  a.turns = input.turns;
-  a.positions = input.positions;
-  a.copies = active_[0]->layers[input.layer.value].policy.storage_heads() / shape().kv_heads;
-  a.key_row_bytes = format_.key_row_bytes();
-  a.value_row_bytes = format_.value_row_bytes();
-  a.q_out = input.queries;
-  if (recorder_ != nullptr) {
-    const std::size_t keys = std::size_t{2} * input.tokens * shape().kv_heads * shape().head_dim;
-    new_rows_.reserve(keys + std::size_t{2} * input.tokens * shape().kv_heads * format_.stored_value_dim());
-    a.k_copy = new_rows_.at();
-    a.v_copy = new_rows_.at(keys);
-  }
-  return a;
 }
 
 void CudaBackend::set_model(AttentionArguments& a, const AttentionInput& input, std::uint32_t first_token) const {
@@ -274,6 +194,28 @@ void CudaBackend::attend_step(const AttentionInput& input, std::uint32_t offset)
   }
 }
 
+// A policy that gives a head more than was known: its rows move to larger memory.
+void CudaBackend::grow(LayerState& state, LayerId layer, std::uint32_t head, std::uint32_t slots) {
+  std::vector<std::uint32_t> capacities;
+  for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
+    capacities.push_back(h == head ? slots : state.cache.capacity(h));
+  }
+  DeviceCache larger(format_, capacities);
+  for (std::uint32_t h = 0; h < state.policy.storage_heads(); ++h) {
+    std::vector<SlotMove> all(state.cache.capacity(h));  // a head's hole may lie anywhere
+    for (std::uint32_t slot = 0; slot < all.size(); ++slot) all[slot] = {SlotId(slot), SlotId(slot)};
+    moves_.add(state.cache, larger, h, all);
+  }
+  moves_.launch(layer_number(layer), 0);  // memory is made, nothing is evicted
+  state.cache = std::move(larger);
+}
+
+void CudaBackend::forget_moves() {
+  moves_.forget();
+  chosen_bytes_ = 0;
+  static_cast<void>(synchronize(stream_));  // what it would say is less than that memory was refused
+}
+
 void CudaBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos position, const DeviceRows& rows,
                              DeviceCache* prompt_buffer) {
   LayerState& state = sequence.layers[layer.value];
@@ -291,7 +233,7 @@ void CudaBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos positio
       const std::span<const TokenPos> held = state.policy.positions(HeadId(h));
       std::vector<TokenPos> survivors(held.begin(), held.end());
       if (device_policy_) std::sort(survivors.begin(), survivors.end());
-      move(*prompt_buffer, state.cache, h, packing_moves(survivors));
+      moves_.add(*prompt_buffer, state.cache, h, packing_moves(survivors));
     } else {
       moves[h] = state.policy.eviction(HeadId(h)).moves;
     }
@@ -299,9 +241,9 @@ void CudaBackend::finish_row(Sequence& sequence, LayerId layer, TokenPos positio
   // What the launch that chose did not read of the state moves with the rows, where the state is the device's.
   std::uint64_t walked = state.policy.take_walked_state_bytes();
   walked -= std::min(walked, std::exchange(chosen_bytes_, 0));
-  if (device_policy_ && !moves_.rows.empty()) moves_.state_bytes = std::exchange(walked, 0);
-  launch_moves(layer_number(layer), row_bytes());
-  move_in_order(state, layer, moves);
+  if (device_policy_ && !moves_.empty()) moves_.add_state_bytes(std::exchange(walked, 0));
+  moves_.launch(layer_number(layer), row_bytes());
+  moves_.launch_in_order(state.cache, layer_number(layer), row_bytes(), moves);
   if (prompt_buffer != nullptr && !packs) state.cache = std::exchange(*prompt_buffer, DeviceCache());
   launches_.count(Cause::kScores, walked + state.policy.take_read_elements() * bits_of_stored(format_.type) / 8);
 }

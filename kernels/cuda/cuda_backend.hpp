@@ -18,6 +18,7 @@
 #include "kernels/cuda/device_forward.hpp"
 #include "kernels/cuda/device_rows.hpp"
 #include "kernels/cuda/launches.hpp"
+#include "kernels/cuda/row_moves.hpp"
 #include "kernels/cuda/slot_schedule.hpp"
 #include "kernels/cuda/step_plan.hpp"
 #include "kernels/engine/backend.hpp"
@@ -89,11 +90,6 @@ class CudaBackend final : public Backend {
   struct StepWork {
     DeclaredWork append, attention, scores;
   };
-  struct Moves {
-    std::vector<CacheSlots> from, to;  // of each head that has any
-    std::vector<RowMove> rows;
-    std::uint64_t state_bytes = 0;  // of the policy, read and written, that go with the rows
-  };
 
   void load_library();
   [[nodiscard]] std::unique_ptr<DeviceForward> new_forward() {
@@ -161,20 +157,15 @@ class CudaBackend final : public Backend {
   void score_prompt(const PromptArguments& a, LayerId layer);
   void finish_row(Sequence& sequence, LayerId layer, TokenPos position, const DeviceRows& rows,
                   DeviceCache* prompt_buffer);
-  void move(const DeviceCache& from, const DeviceCache& to, std::uint32_t head, std::span<const SlotMove> moves);
   // Of a pass that was refused memory: the caches that these name may go before another pass, and what is on its way to
   // the host arrives first.
   void forget_moves();
-  // Within a layer's cache; [storage heads].
-  void move_in_order(const LayerState& state, LayerId layer, std::span<std::span<const SlotMove>> moves_of_heads);
-  // `layer` -1: of all of them. Each move counts as so many bytes read and written.
-  void launch_moves(std::int32_t layer, std::uint64_t counted_bytes);
   void run_prompt(std::span<const std::int64_t> ids, std::span<float> last, const LogitsSink& all);
   void drop_prompt(std::uint32_t sequence);
   // Buffers that grow with a pass.
   [[nodiscard]] std::array<DeviceBuffer*, 9> pass_buffers() {
-    return {&tables_,      &prompt_table_, &log_sums_,     &parts_,      &rows_,
-            &move_tables_, &new_rows_,     &score_tables_, &score_parts_};
+    return {&tables_,          &prompt_table_, &log_sums_,     &parts_,      &rows_,
+            &moves_.memory(), &new_rows_,     &score_tables_, &score_parts_};
   }
   // For what memory was refused, and what would fit.
   [[nodiscard]] Error refused_load(const OutOfDeviceMemory& refused) const;
@@ -217,7 +208,7 @@ class CudaBackend final : public Backend {
   std::vector<Sequence*> active_;
   DeviceCache prompt_buffer_;
   KvPeaks peaks_;
-  Moves moves_;
+  RowMoves moves_{stream_, launches_};
   std::vector<float> row_weights_;
   std::uint64_t chosen_bytes_ = 0;  // that choose_lowest declared, of what a policy's object counts as well
   StepPlan plan_{stream_};
@@ -225,7 +216,7 @@ class CudaBackend final : public Backend {
   std::vector<StepRow> step_rows_;  // [layers, active sequences]
   std::vector<StepWork> step_work_;  // [layers]; a train looks at it
   DeviceBuffer tables_, prompt_table_, log_sums_, parts_, rows_;
-  DeviceBuffer move_tables_, new_rows_, score_tables_, score_parts_;
+  DeviceBuffer new_rows_, score_tables_, score_parts_;
 };
 
 }  // namespace kvroof::cuda

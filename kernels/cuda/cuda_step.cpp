@@ -205,8 +205,8 @@ void CudaBackend::finish_rows() {
       if (state.schedule->drops() > 0) drop_tokens(sequence, LayerId(layer));
     }
   }
-  if (moves_.rows.empty()) return;
-  launch_moves(-1, row_bytes());
+  if (moves_.empty()) return;
+  moves_.launch(-1, row_bytes());
   check_device(synchronize(stream_), "closing up a cache");  // a step is over when its last launch is
 }
 
@@ -237,8 +237,8 @@ void CudaBackend::drop_tokens(Sequence& sequence, LayerId layer) {
       for (const std::uint32_t gone : evicted) recorder_->eviction({sequence.id, step.value, layer.value, h, gone});
     }
     const std::vector<SlotMove> moves = filling_moves(victims, a.length);
-    move(state.cache, state.cache, h, moves);
-    moves_.state_bytes += 2 * moves.size() * state.policy.traits().state_bytes;
+    moves_.add(state.cache, state.cache, h, moves);
+    moves_.add_state_bytes(2 * moves.size() * state.policy.traits().state_bytes);
     dropped = static_cast<std::uint32_t>(victims.size());
   }
   state.schedule->dropped(dropped);

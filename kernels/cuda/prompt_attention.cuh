@@ -205,6 +205,65 @@ KV_DEVICE void split_weights(const float (&weights)[kKeys / 8][4], unsigned step
   }
 }
 
+// out = shrink · out + weights · v for the tile's values in shared memory, as load_columns() leaves them, with their
+// scales. Weights of quantised rows become theirs times the scale of the row.
+template <Stored kType, unsigned kWidth>
+KV_DEVICE void add_tile_values(float (&weights)[kKeys / 8][4], const std::uint32_t* values, const float* scales,
+                               const float (&shrink)[2], float (&out)[kWidth / 8][4]) {
+  constexpr bool kRests = QueryFactors<kType, kWidth>::kRests;
+  const unsigned lane = thread_x() % 32;
+  KV_UNROLL
+  for (unsigned i = 0; kBits<kType> < 16 && i < kKeys / 8 * 4; ++i) {
+    weights[i / 4][i % 4] *= scales[i / 4 * 8 + lane % 4 * 2 + i % 2];
+  }
+  KV_UNROLL
+  for (unsigned n = 0; n < kWidth / 8; ++n) {
+    KV_UNROLL
+    for (unsigned i = 0; i < 4; ++i) out[n][i] *= shrink[i / 2];
+  }
+  KV_UNROLL
+  for (unsigned step = 0; step < kKeys / 16; ++step) {
+    std::uint32_t left[4];
+    std::uint32_t rest[4];
+    if constexpr (kRests) {
+      split_weights<kRowFactors<kType>>(weights, step, left, rest);
+    } else {
+      weight_factor<kRowFactors<kType>>(weights, step, left);
+    }
+    KV_UNROLL
+    for (unsigned n = 0; n < kWidth / 8; ++n) {
+      const std::uint32_t* column = values + (n * 8 + lane / 4) * kPairStride + step * 8 + lane % 4;
+      const std::uint32_t right[2] = {column[0], column[4]};
+      multiply_add<kRowFactors<kType>>(out[n], left, right);
+      if constexpr (kRests) multiply_add<kRowFactors<kType>>(out[n], rest, right);
+    }
+  }
+}
+
+// The warp's sixteen rows of the output, and their log-sums where scores want them.
+template <unsigned kWidth>
+KV_DEVICE void store_prompt_rows(const PromptArguments& a, unsigned head, unsigned first_query,
+                                 const RunningSoftmax& met, const float (&out)[kWidth / 8][4]) {
+  const unsigned lane = thread_x() % 32;
+  KV_UNROLL
+  for (unsigned half = 0; half < 2; ++half) {
+    const unsigned query = first_query + lane / 4 + half * 8;
+    if (query >= a.tokens) continue;
+    if (a.log_sums != nullptr && lane % 4 == 0) {
+      a.log_sums[std::size_t{head} * a.tokens + query] = met.highest[half] + logf(met.total[half]);
+    }
+    KV_UNROLL
+    for (unsigned n = 0; n < kWidth / 8; ++n) {
+      KV_UNROLL
+      for (unsigned i = 0; i < 2; ++i) {
+        const unsigned column = n * 8 + lane % 4 * 2 + i;
+        if (column >= a.value_dim) continue;
+        a.out[(std::size_t{query} * a.heads + head) * a.value_dim + column] = out[n][half * 2 + i] / met.total[half];
+      }
+    }
+  }
+}
+
 // Blocks of kPromptThreads: x over tiles of queries, y over query heads.
 template <Stored kType, unsigned kWidth>
 KV_KERNEL void prompt_attention(PromptArguments a) {
@@ -213,7 +272,6 @@ KV_KERNEL void prompt_attention(PromptArguments a) {
   KV_SHARED(float, key_scales, kKeys);
   KV_SHARED(float, value_scales, kKeys);
   await_previous();
-  const unsigned lane = thread_x() % 32;
   const unsigned head = block_y();
   const unsigned block_first = block_x() * kQueries;
   const unsigned first_query = block_first + thread_x() / 32 * 16;
@@ -240,51 +298,9 @@ KV_KERNEL void prompt_attention(PromptArguments a) {
     tile_logits(a, factors, keys, key_scales, first_query, first_key, slope, logits);
     float shrink[2];
     weigh_tile(logits, met, shrink);
-    KV_UNROLL
-    for (unsigned i = 0; kBits<kType> < 16 && i < kKeys / 8 * 4; ++i) {
-      logits[i / 4][i % 4] *= value_scales[i / 4 * 8 + lane % 4 * 2 + i % 2];
-    }
-    KV_UNROLL
-    for (unsigned n = 0; n < kWidth / 8; ++n) {
-      KV_UNROLL
-      for (unsigned i = 0; i < 4; ++i) out[n][i] *= shrink[i / 2];
-    }
-    KV_UNROLL
-    for (unsigned step = 0; step < kKeys / 16; ++step) {
-      constexpr bool kRests = QueryFactors<kType, kWidth>::kRests;
-      std::uint32_t left[4];
-      std::uint32_t rest[4];
-      if constexpr (kRests) {
-        split_weights<kRowFactors<kType>>(logits, step, left, rest);
-      } else {
-        weight_factor<kRowFactors<kType>>(logits, step, left);
-      }
-      KV_UNROLL
-      for (unsigned n = 0; n < kWidth / 8; ++n) {
-        const std::uint32_t* column = values + (n * 8 + lane / 4) * kPairStride + step * 8 + lane % 4;
-        const std::uint32_t right[2] = {column[0], column[4]};
-        multiply_add<kRowFactors<kType>>(out[n], left, right);
-        if constexpr (kRests) multiply_add<kRowFactors<kType>>(out[n], rest, right);
-      }
-    }
+    add_tile_values<kType, kWidth>(logits, values, value_scales, shrink, out);
   }
-  KV_UNROLL
-  for (unsigned half = 0; half < 2; ++half) {
-    const unsigned query = first_query + lane / 4 + half * 8;
-    if (query >= a.tokens) continue;
-    if (a.log_sums != nullptr && lane % 4 == 0) {
-      a.log_sums[std::size_t{head} * a.tokens + query] = met.highest[half] + logf(met.total[half]);
-    }
-    KV_UNROLL
-    for (unsigned n = 0; n < kWidth / 8; ++n) {
-      KV_UNROLL
-      for (unsigned i = 0; i < 2; ++i) {
-        const unsigned column = n * 8 + lane % 4 * 2 + i;
-        if (column >= a.value_dim) continue;
-        a.out[(std::size_t{query} * a.heads + head) * a.value_dim + column] = out[n][half * 2 + i] / met.total[half];
-      }
-    }
-  }
+  store_prompt_rows<kWidth>(a, head, first_query, met, out);
 }
 
 }  // namespace kvroof::cuda
