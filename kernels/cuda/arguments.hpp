@@ -72,16 +72,16 @@ struct HeadMatrices {
   std::uint32_t out_step = 0;
 };
 
-// Blocks that share the columns of the same rows (linear_many.cuh), and where they leave each other what they have.
-struct ColumnShares {
-  std::uint32_t parts = 1;
-  float* sums = nullptr;        // [row blocks, parts, kPartFloats]
+// Split-K: blocks that share the columns of the same rows (linear_many.cuh), and where they leave their partial sums.
+struct SplitK {
+  std::uint32_t splits = 1;
+  float* sums = nullptr;         // [row blocks, splits, kSplitFloats]
   unsigned* finished = nullptr;  // [row blocks]; 0 before and after
 };
 constexpr std::uint32_t kFewTokens = 4;  // whose products warps make by themselves, a few rows at a time
 constexpr std::uint32_t kSmallTile = 16;  // tokens of a block where there are no more
-constexpr std::uint32_t kPartRows = 128, kPartColumns = 128, kPartTokens = 64;  // of a block; a part is whole columns
-constexpr std::uint32_t kPartFloats = 2 * kPartRows * kPartTokens + kPartTokens;  // of W, of the gated, squares of x
+constexpr std::uint32_t kSplitRows = 128, kSplitColumns = 128, kLargeTile = 64;  // of a block
+constexpr std::uint32_t kSplitFloats = 2 * kSplitRows * kLargeTile + kLargeTile;  // of W, of the gated, squares of x
 
 // out[t] = f(W · norm(x[t]) + bias), or f(gate) · up, or added to out.
 struct LinearArguments {
@@ -106,8 +106,8 @@ struct LinearArguments {
   const float* token_factors = nullptr;  // [tokens] of the result, or null
   RoutedRows routed;                // with experts `tokens` are pairs, w and up the first expert's
   HeadMatrices heads;               // w is the first head's; without norm, experts and up
-  // parts > 1: of more than kSmallTile and at most kPartTokens tokens, where no block makes norms (ColumnParts).
-  ColumnShares shares;
+  // splits > 1: of more than kSmallTile and at most kLargeTile tokens, where no block makes norms (SplitKMemory).
+  SplitK split_k;
   float* out = nullptr;             // [tokens, rows]
 };
 
@@ -127,7 +127,7 @@ struct ProductArguments {
 constexpr unsigned kMostExperts = 512;
 // So few pairs each read their expert by themselves; more are cut into tiles of one expert.
 constexpr unsigned kFewPairs = 8;
-constexpr unsigned tile_pairs(unsigned pairs) { return pairs <= 512 ? kSmallTile : kPartTokens; }
+constexpr unsigned tile_pairs(unsigned pairs) { return pairs <= 512 ? kSmallTile : kLargeTile; }
 
 // RouterScores of sim/model/config_json.hpp.
 enum class RouteScores : std::uint8_t { kSoftmax, kSigmoid, kSparseMixer };
@@ -204,7 +204,7 @@ struct PrepareArguments {
   QueryScale query_scale;
   bool adjacent = false;     // rotary pairs (2i, 2i + 1) instead of (i, i + pairs)
   std::uint32_t rotary_pairs = 0;
-  const float* turns = nullptr;              // [tokens, pairs, 2]: cosine, sine
+  const float* cos_sin = nullptr;              // [tokens, pairs, 2]: cosine, sine
   const std::uint32_t* positions = nullptr;  // [tokens]
   // Each KV head is stored `copies` times: head s of `storage heads` holds KV head s / copies. Decoding: the tokens are
   // of different sequences, and `slot_of` says which slot each takes. A prompt: all are of one, token i takes slot i.
@@ -242,10 +242,10 @@ struct RotaryArguments {
   std::uint32_t tokens = 0;
   std::uint32_t pairs = 0;
   float magnitude = 1;
-  float* turns = nullptr;                    // [tokens, pairs, 2]
+  float* cos_sin = nullptr;                    // [tokens, pairs, 2]
 };
 
-constexpr unsigned kItemSlots = 64;  // of an item, at least
+constexpr unsigned kItemSlots = 64;  // of a work item, at least
 
 struct AttentionUnit {
   CacheSlots slots;
@@ -256,32 +256,32 @@ struct AttentionUnit {
   std::uint32_t first_item = 0;   // its items lie behind each other
 };
 
-// The slots of many units, cut into items and shared among blocks: each takes a run of run_items neighbours, so that
-// blocks balance whatever the lengths, and what a run has of one unit is met as one.
-struct RunArguments {
+// Split-KV: the slots of many units are cut into work items, of which each block takes block_items neighbours, so that
+// blocks balance whatever the lengths (as Stream-K does with products). What a block has of one unit is a split.
+struct KvSchedule {
   const AttentionUnit* units = nullptr;
   const std::uint32_t* items = nullptr;  // [item_count] unit: the i-th of a unit is its slots from i · item_slots on
   std::uint32_t item_count = 0;
   std::uint32_t item_slots = 0;
-  std::uint32_t run_items = 1;
-  std::uint32_t most_parts = 1;          // runs that have slots of the same unit, at most
+  std::uint32_t block_items = 1;
+  std::uint32_t most_splits = 1;         // of a unit
   // Null: units say the lengths. Else [sequences]: units are as long as the longest rows to come, and the slots beyond
   // a row's length are left out.
   const StepRow* rows = nullptr;
 };
 
-constexpr std::uint32_t runs_of(const RunArguments& a) { return (a.item_count + a.run_items - 1) / a.run_items; }
+constexpr std::uint32_t blocks_of(const KvSchedule& a) { return (a.item_count + a.block_items - 1) / a.block_items; }
 
-// What a run has of a unit.
-struct RunPiece {
+// What a block has of a unit.
+struct KvSplit {
   std::uint32_t unit = 0;
   std::uint32_t first = 0;  // slot
   std::uint32_t count = 0;  // slots
-  std::uint32_t part = 0;   // of the unit, from 0
-  std::uint32_t parts = 0;
+  std::uint32_t index = 0;  // among those of the unit
+  std::uint32_t splits = 0;
 };
 
-struct AttentionArguments : RunArguments {
+struct AttentionArguments : KvSchedule {
   std::uint32_t key_row_bytes = 0;
   std::uint32_t value_row_bytes = 0;    // 0: the leading value_dim elements of a row of k are its v (latent attention)
   const float* q = nullptr;             // [sequences, heads, head_dim], ready to meet the keys
@@ -294,18 +294,18 @@ struct AttentionArguments : RunArguments {
   std::uint32_t window = 0;             // 0: none
   const float* alibi = nullptr;         // [heads], or null
   const float* sinks = nullptr;         // [heads], or null; latent attention has none
-  std::uint32_t unit_heads = 1;         // query heads that a unit has room for, of logits, parts and sums
-  float* part_max = nullptr;            // [units, most_parts, unit_heads]
-  float* part_sum = nullptr;
-  float* part_out = nullptr;            // [units, most_parts, unit_heads, kWidth]
-  unsigned* finished = nullptr;         // [units] parts that are done; 0 before and after
+  std::uint32_t unit_heads = 1;         // query heads that a unit has room for, of logits, splits and sums
+  float* split_max = nullptr;           // [units, most_splits, unit_heads]
+  float* split_sum = nullptr;
+  float* split_out = nullptr;           // [units, most_splits, unit_heads, kWidth]
+  unsigned* finished = nullptr;         // [units] splits that are done; 0 before and after
   float* log_sums = nullptr;            // [units, unit_heads] of the exponentials
   float* out = nullptr;                 // [sequences, heads, value_dim]
 };
 
-// Latent attention: of runs of items, or of all rows of a prompt.
+// Latent attention: of a schedule's splits, or of all rows of a prompt.
 struct LatentArguments : AttentionArguments {
-  const CacheSlots* prompt = nullptr;  // [storage heads]: token i in slot i; null: runs say what is met
+  const CacheSlots* prompt = nullptr;  // [storage heads]: token i in slot i; null: the schedule says what is met
   std::uint32_t tokens = 0;            // of the prompt: q and out are [tokens, heads, …], log_sums [heads, tokens]
   std::uint32_t group = 0;             // query heads of a storage head
 };

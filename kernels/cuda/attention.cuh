@@ -2,9 +2,9 @@
 // k and v for all query heads of a group, exact log-sum-exp.
 //
 // A unit is one KV head of one sequence (and, where more than kMostGroup query heads share it, one pass over kMostGroup
-// of them). Each block takes a run of all slots, one piece a unit, and each of its warps every fourth tile of a piece
-// with a running softmax of its own (Dao 2023), so that warps wait for nothing but memory. A unit of several runs is
-// combined by the block that finishes the last of its parts. Softmax does not depend on the order of slots, so a token
+// of them). Each block takes a range of all slots, one split a unit, and each of its warps every fourth tile of a split
+// with a running softmax of its own (Dao 2023), so that warps wait for nothing but memory. A unit of several splits is
+// combined by the block that finishes the last of them. Softmax does not depend on the order of slots, so a token
 // may lie in any of them: what matters about a slot is its position.
 //
 // Rows go from memory to registers in the order in which they are factors (attention_rows.cuh). The products
@@ -17,7 +17,7 @@
 
 #include "kernels/cuda/attention_rows.cuh"
 #include "kernels/cuda/kernels.hpp"
-#include "kernels/cuda/score_pieces.cuh"
+#include "kernels/cuda/score_slots.cuh"
 
 namespace kvroof::cuda {
 
@@ -25,7 +25,7 @@ namespace kvroof::cuda {
 template <Stored kType, unsigned kWidth>
 constexpr unsigned kAttentionBlocks = kWidth > 128 ? 2 : kType == Stored::kInt4 ? 4 : 3;
 
-// What a warp has met of a piece: the lane's query head is lane / 4, its share of the total is not summed over the four
+// What a warp has met of a split: the lane's query head is lane / 4, its share of the total is not summed over the four
 // lanes of that head. Tile 4j + m of the output has elements 2m (row lane / 4) and 2m + 1 (row lane / 4 + 8) of the
 // lane's j-th eight of a row of values.
 template <unsigned kWidth>
@@ -96,25 +96,25 @@ KV_DEVICE void for_logits(float (&logits)[kEights][2], const Body& body) {
   for (unsigned i = 0; i < kEights * 2; ++i) body(logits[i / 2][i % 2], i / 2 * 8 + thread_x() % 4 * 2 + i % 2);
 }
 
-// What the lane's query head makes of a piece's products.
+// What the lane's query head makes of a split's products.
 struct LogitRule {
   float slope = 0;          // of ALiBi
   std::uint32_t query = 0;  // position
-  float* kept = nullptr;    // where the logits of the piece's slots go, unit_heads apart; null: nowhere
+  float* kept = nullptr;    // where the logits of the split's slots go, unit_heads apart; null: nowhere
 };
 
-KV_DEVICE LogitRule rule_of(const AttentionArguments& a, const AttentionUnit& unit, const RunPiece& piece) {
+KV_DEVICE LogitRule rule_of(const AttentionArguments& a, const AttentionUnit& unit, const KvSplit& split) {
   const unsigned head = thread_x() % 32 / 4;
   LogitRule rule;
   if (a.alibi != nullptr && head < unit.query_heads) rule.slope = a.alibi[unit.first_query_head + head];
   if (needs_positions(a)) rule.query = a.query[unit.sequence];
   if (unit.slots.logits != nullptr && head < a.unit_heads) {
-    rule.kept = unit.slots.logits + std::size_t{piece.first} * a.unit_heads + head;
+    rule.kept = unit.slots.logits + std::size_t{split.first} * a.unit_heads + head;
   }
   return rule;
 }
 
-// Products become logits, which policies may keep; `at` is the tile's first slot of the piece's `slots`. What few
+// Products become logits, which policies may keep; `at` is the tile's first slot of the split's `slots`. What few
 // models or tiles need is asked for once a tile.
 template <Stored kType, unsigned kWidth>
 KV_DEVICE void finish_logits(const AttentionArguments& a, const LogitRule& rule, unsigned at, unsigned slots,
@@ -207,32 +207,32 @@ KV_DEVICE void add_values(const Values<kType, kWidth>& values,
   }
 }
 
-// This warp's tiles of a piece. Keys of the next tile set out while this one's values are on their way.
+// This warp's tiles of a split. Keys of the next tile set out while this one's values are on their way.
 template <Stored kType, unsigned kWidth>
-KV_DEVICE void meet_slots(const AttentionArguments& a, const AttentionUnit& unit, const RunPiece& piece, Pack* queries,
+KV_DEVICE void meet_slots(const AttentionArguments& a, const AttentionUnit& unit, const KvSplit& split, Pack* queries,
                           WarpSums<kWidth>& met) {
   constexpr unsigned kTile = kTileSlots<kType, kWidth>;
-  const LogitRule rule = rule_of(a, unit, piece);
+  const LogitRule rule = rule_of(a, unit, split);
   // Where four blocks share the registers, those hold no places of rows: they are asked for anew.
   std::conditional_t<kAttentionBlocks<kType, kWidth> == 4, const CacheSlots&, const CacheSlots> slots = unit.slots;
   unsigned at = thread_x() / 32 * kTile;
   Keys<kType, kWidth> keys;
-  load_keys(a, slots, piece, at, keys);
+  load_keys(a, slots, split, at, keys);
   split_queries<kType, kWidth>(a, unit, queries);
   sync_block();
-  for (; at < piece.count; at += kAttentionWarps * kTile) {
+  for (; at < split.count; at += kAttentionWarps * kTile) {
     Values<kType, kWidth> values;
-    load_values(a, slots, piece, at, values);
+    load_values(a, slots, split, at, values);
     float weights[kTile / 8][2];
     key_products<kType, kWidth>(queries, keys, weights);
-    finish_logits<kType, kWidth>(a, rule, at, piece.count, keys, weights);
-    load_keys(a, slots, piece, at + kAttentionWarps * kTile, keys);
+    finish_logits<kType, kWidth>(a, rule, at, split.count, keys, weights);
+    load_keys(a, slots, split, at + kAttentionWarps * kTile, keys);
     shrink_output(weigh_logits<kType>(weights, met), met);
     add_values<kType, kWidth>(values, weights, met);
   }
 }
 
-// The sink of the lane's query head is met as a logit before all others, by one warp of one piece.
+// The sink of the lane's query head is met as a logit before all others, by one warp of one split.
 template <Stored kType, unsigned kWidth>
 KV_DEVICE void meet_sink(const AttentionArguments& a, const AttentionUnit& unit, WarpSums<kWidth>& met) {
   const unsigned head = thread_x() / 4;
@@ -283,10 +283,10 @@ KV_DEVICE BlockSum join_warps(const float* tops, const float* sums, unsigned hea
   return all;
 }
 
-// The warps' sums become the piece's part of its unit, or the unit's output where it has no other part. `tops`
+// The warps' sums become those of the split, or the unit's output where it has no other split. `tops`
 // [2 · warps · kMostGroup] and `sums` [warps · kSumHeads · kWidth] are shared memory.
 template <Stored kType, unsigned kWidth>
-KV_DEVICE void store_piece(const AttentionArguments& a, const AttentionUnit& unit, const RunPiece& piece,
+KV_DEVICE void store_split(const AttentionArguments& a, const AttentionUnit& unit, const KvSplit& split,
                            const WarpSums<kWidth>& met, float* tops, Pack* sums) {
   const unsigned lane = thread_x() % 32;
   const unsigned warp = thread_x() / 32;
@@ -296,7 +296,7 @@ KV_DEVICE void store_piece(const AttentionArguments& a, const AttentionUnit& uni
     tops[(kAttentionWarps + warp) * kMostGroup + lane / 4] = own;
   }
   const float lifted = exp2_of(-kLifted<kType>);
-  const std::size_t part = (std::size_t{piece.unit} * a.most_parts + piece.part) * a.unit_heads;
+  const std::size_t place = (std::size_t{split.unit} * a.most_splits + split.index) * a.unit_heads;
   for (unsigned first = 0; first < a.unit_heads; first += kSumHeads) {
     const unsigned heads = a.unit_heads - first < kSumHeads ? a.unit_heads - first : kSumHeads;
     sync_block();
@@ -306,33 +306,33 @@ KV_DEVICE void store_piece(const AttentionArguments& a, const AttentionUnit& uni
       const unsigned head = first + i / kWidth;
       const unsigned column = i % kWidth;
       const BlockSum all = join_warps<kWidth>(tops, reinterpret_cast<const float*>(sums), head, i);
-      if (piece.parts > 1) {
-        a.part_out[(part + head) * kWidth + column] = all.out * lifted;
+      if (split.splits > 1) {
+        a.split_out[(place + head) * kWidth + column] = all.out * lifted;
         if (column != 0) continue;
-        a.part_max[part + head] = all.highest;
-        a.part_sum[part + head] = all.total * lifted;
+        a.split_max[place + head] = all.highest;
+        a.split_sum[place + head] = all.total * lifted;
       } else if (head < unit.query_heads) {
         const std::size_t row = std::size_t{unit.sequence} * a.heads + unit.first_query_head + head;
         if (column < a.value_dim) a.out[row * a.value_dim + column] = all.out / all.total;
         if (column == 0) {
-          a.log_sums[std::size_t{piece.unit} * a.unit_heads + head] = all.highest + logf(all.total * lifted);
+          a.log_sums[std::size_t{split.unit} * a.unit_heads + head] = all.highest + logf(all.total * lifted);
         }
       }
     }
   }
 }
 
-// Has the rows of each warp's first tile of the piece to come brought to the second-level cache, a lane every 32nd
+// Has the rows of each warp's first tile of the split to come brought to the second-level cache, a lane every 32nd
 // line.
 template <Stored kType, unsigned kWidth>
-KV_DEVICE void prefetch_next_piece(const AttentionArguments& a, RunWalk walk) {
-  RunPiece piece;
+KV_DEVICE void prefetch_next_split(const AttentionArguments& a, ItemRange range) {
+  KvSplit split;
   const unsigned own = thread_x() / 32 * kTileSlots<kType, kWidth>;
-  if (!next_piece(a, walk, piece) || own >= piece.count) return;
-  const unsigned rest = piece.count - own;
+  if (!next_split(a, range, split) || own >= split.count) return;
+  const unsigned rest = split.count - own;
   const unsigned count = rest < kTileSlots<kType, kWidth> ? rest : kTileSlots<kType, kWidth>;
-  const CacheSlots& slots = a.units[piece.unit].slots;
-  const std::size_t row = piece.first + own;
+  const CacheSlots& slots = a.units[split.unit].slots;
+  const std::size_t row = split.first + own;
   constexpr unsigned kMostBytes = kTileSlots<kType, kWidth> * kWidth * kBits<kType> / 8;
   KV_UNROLL
   for (unsigned at = thread_x() % 32 * 128; at < kMostBytes; at += 32 * 128) {
@@ -345,33 +345,33 @@ static_assert(kScoreThreads == kAttentionThreads);
 template <bool kScores>
 using DecodeArguments = std::conditional_t<kScores, ScoredAttentionArguments, AttentionArguments>;
 
-// A block of kAttentionThreads for each run. Reads k and v of every slot of every unit once. kScores: the block that
-// ends a unit keeps its scores.
+// Blocks of kAttentionThreads, blocks_of() of them. Reads k and v of every slot of every unit once. kScores: the block
+// that ends a unit keeps its scores.
 template <Stored kType, unsigned kWidth, bool kScores = false>
 KV_KERNEL KV_RESIDENT(kAttentionThreads, (kAttentionBlocks<kType, kWidth>))
 void decode_attention(DecodeArguments<kScores> a) {
   KV_SHARED(Pack, queries, kWidth * 2);
   KV_SHARED(Pack, sums, kAttentionWarps * kSumHeads * kWidth / 4);
   KV_SHARED(float, tops, kAttentionWarps * kMostGroup * 2);
-  KV_SHARED(unsigned, before, 1);
+  KV_SHARED(unsigned, ticket, 1);
   allow_next();
   // What lies in memory since earlier steps does not wait for the launch before; the host sent lengths before a step's
   // launches. Behind a row's end nothing is brought: it would be read for nothing.
-  RunWalk walk = run_of_block(a);
-  prefetch_next_piece<kType, kWidth>(a, walk);
+  ItemRange range = range_of_block(a);
+  prefetch_next_split<kType, kWidth>(a, range);
   await_previous();
-  for (RunPiece piece; next_piece(a, walk, piece);) {
-    if constexpr (kScores) prefetch_scores(a.scores, piece);
-    prefetch_next_piece<kType, kWidth>(a, walk);
-    const AttentionUnit& unit = a.units[piece.unit];
+  for (KvSplit split; next_split(a, range, split);) {
+    if constexpr (kScores) prefetch_scores(a.scores, split);
+    prefetch_next_split<kType, kWidth>(a, range);
+    const AttentionUnit& unit = a.units[split.unit];
     WarpSums<kWidth> met;
-    if (a.sinks != nullptr && piece.part == 0 && thread_x() < 32) meet_sink<kType>(a, unit, met);
-    meet_slots<kType, kWidth>(a, unit, piece, queries, met);
-    store_piece<kType>(a, unit, piece, met, tops, sums);
-    if (!kScores && piece.parts == 1) continue;
-    finish_part(a.finished + piece.unit, piece.parts, before, [&] {
-      if (piece.parts > 1) combine_parts<kWidth>(a, unit, piece, tops, reinterpret_cast<float*>(sums));
-      if constexpr (kScores) score_unit(a.scores, piece.unit);
+    if (a.sinks != nullptr && split.index == 0 && thread_x() < 32) meet_sink<kType>(a, unit, met);
+    meet_slots<kType, kWidth>(a, unit, split, queries, met);
+    store_split<kType>(a, unit, split, met, tops, sums);
+    if (!kScores && split.splits == 1) continue;
+    finish_split(a.finished + split.unit, split.splits, ticket, [&] {
+      if (split.splits > 1) combine_splits<kWidth>(a, unit, split, tops, reinterpret_cast<float*>(sums));
+      if constexpr (kScores) score_unit(a.scores, split.unit);
     });
   }
 }

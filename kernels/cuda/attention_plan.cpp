@@ -69,23 +69,23 @@ void AttentionPlan::cut(unsigned blocks, unsigned width, std::uint64_t slot_byte
   run_items_ = std::max((count + blocks - 1) / blocks, std::uint32_t{1});
 }
 
-RunArguments AttentionPlan::runs(std::uint32_t share) const {
-  RunArguments a;
+KvSchedule AttentionPlan::schedule(std::uint32_t share) const {
+  KvSchedule a;
   a.item_count = static_cast<std::uint32_t>(items_.size());
   a.item_slots = item_slots_;
-  a.run_items = (run_items_ + share - 1) / share;
+  a.block_items = (run_items_ + share - 1) / share;
   for (const AttentionUnit& unit : units_) {
     const std::uint32_t last = unit.first_item + items_of(unit) - 1;
-    a.most_parts = std::max(a.most_parts, last / a.run_items - unit.first_item / a.run_items + 1);
+    a.most_splits = std::max(a.most_splits, last / a.block_items - unit.first_item / a.block_items + 1);
   }
   return a;
 }
 
-std::size_t AttentionPlan::part_bytes(unsigned width) const {
-  return (parts() * (2 + width) + units_.size()) * kernel_group_ * sizeof(float);
+std::size_t AttentionPlan::split_bytes(unsigned width) const {
+  return (splits() * (2 + width) + units_.size()) * kernel_group_ * sizeof(float);
 }
 
-AttentionArguments AttentionPlan::arguments(Stream& stream, DeviceBuffer& table_memory, DeviceBuffer& parts,
+AttentionArguments AttentionPlan::arguments(Stream& stream, DeviceBuffer& table_memory, DeviceBuffer& memory,
                                             unsigned width) {
   check(!items_.empty(), "a plan is cut before it is sent");
   const std::vector<unsigned> finished(units_.size(), 0);
@@ -95,19 +95,19 @@ AttentionArguments AttentionPlan::arguments(Stream& stream, DeviceBuffer& table_
   const std::size_t query_at = tables.add(std::span<const std::uint32_t>(positions_));
   const std::size_t finished_at = tables.add(std::span<const unsigned>(finished));
   tables.send();
-  const std::size_t scalars = this->parts() * kernel_group_;
-  parts.reserve(part_bytes(width));
+  const std::size_t scalars = splits() * kernel_group_;
+  memory.reserve(split_bytes(width));
   AttentionArguments a;
-  static_cast<RunArguments&>(a) = runs();
+  static_cast<KvSchedule&>(a) = schedule();
   a.items = tables.at<std::uint32_t>(items_at);
   a.units = tables.at<AttentionUnit>(units_at);
   a.query = tables.at<std::uint32_t>(query_at);
   a.finished = const_cast<unsigned*>(tables.at<unsigned>(finished_at));
   a.unit_heads = kernel_group_;
-  a.part_out = parts.at<float>();
-  a.part_max = a.part_out + scalars * width;
-  a.part_sum = a.part_max + scalars;
-  a.log_sums = a.part_sum + scalars;
+  a.split_out = memory.at<float>();
+  a.split_max = a.split_out + scalars * width;
+  a.split_sum = a.split_max + scalars;
+  a.log_sums = a.split_sum + scalars;
   return a;
 }
 

@@ -1,5 +1,5 @@
-// Cuts the attention of a set of queries into items, and runs of them, all but the last of which are equally long, so
-// that blocks balance whatever the lengths.
+// Cuts the attention of a set of queries into work items, of which each block but the last takes as many, so that
+// blocks balance whatever the lengths (split-KV).
 #pragma once
 
 #include <cstdint>
@@ -35,16 +35,16 @@ class AttentionPlan {
   [[nodiscard]] std::uint32_t storage_heads() const { return storage_heads_; }
   [[nodiscard]] std::uint32_t group() const { return group_; }
   [[nodiscard]] std::uint32_t passes() const { return passes_; }          // units of a storage head
-  // Tables apart, which arguments() sends; in runs a `share`-th as long as those that attention takes.
-  [[nodiscard]] RunArguments runs(std::uint32_t share = 1) const;
-  [[nodiscard]] std::size_t parts() const { return units_.size() * runs().most_parts; }
-  [[nodiscard]] std::size_t part_bytes(unsigned width) const;  // that arguments() needs
+  // Without the tables, which arguments() sends; for `share` times the blocks that attention takes.
+  [[nodiscard]] KvSchedule schedule(std::uint32_t share = 1) const;
+  [[nodiscard]] std::size_t splits() const { return units_.size() * schedule().most_splits; }
+  [[nodiscard]] std::size_t split_bytes(unsigned width) const;  // that arguments() needs
   [[nodiscard]] std::span<const AttentionUnit> units() const { return units_; }
 
-  // Sends the plan and makes room for its parts; what the plan does not know is the caller's to fill in.
-  AttentionArguments arguments(Stream& stream, DeviceBuffer& tables, DeviceBuffer& parts, unsigned width);
+  // Sends the plan and makes room for its splits; what the plan does not know is the caller's to fill in.
+  AttentionArguments arguments(Stream& stream, DeviceBuffer& tables, DeviceBuffer& splits, unsigned width);
 
-  // Shares the slots among up to `blocks` blocks. Call before arguments(). No run is so short that its sums, of `width`
+  // Shares the slots among up to `blocks` blocks. Call before arguments(). None has so few that its sums, of `width`
   // columns, which are written and read again, are more than an eighth of its rows, of `slot_bytes` each.
   void cut(unsigned blocks, unsigned width, std::uint64_t slot_bytes);
 

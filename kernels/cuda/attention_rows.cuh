@@ -1,7 +1,7 @@
 // How the rows of a tile of slots go from memory to the registers of a warp, in the order in which they are factors.
 #pragma once
 
-#include "kernels/cuda/attention_parts.cuh"
+#include "kernels/cuda/attention_splits.cuh"
 #include "kernels/cuda/row_factors.cuh"
 
 namespace kvroof::cuda {
@@ -73,13 +73,13 @@ KV_DEVICE void load_rows(const std::byte* rows, std::uint32_t row_bytes, unsigne
   }
 }
 
-// Slots [at, at + kTileSlots) of a piece.
+// Slots [at, at + kTileSlots) of a split.
 template <Stored kType, unsigned kWidth>
-KV_DEVICE void load_keys(const AttentionArguments& a, const CacheSlots& slots, const RunPiece& piece, unsigned at,
+KV_DEVICE void load_keys(const AttentionArguments& a, const CacheSlots& slots, const KvSplit& split, unsigned at,
                          Keys<kType, kWidth>& keys) {
   const unsigned lane = thread_x() % 32;
-  const std::size_t first = std::size_t{piece.first} + at;
-  const unsigned count = at < piece.count ? piece.count - at : 0;
+  const std::size_t first = std::size_t{split.first} + at;
+  const unsigned count = at < split.count ? split.count - at : 0;
   const std::byte* rows = slots.keys + first * a.key_row_bytes;
   const auto slot_of = [&](unsigned n) { return n * 8 + lane / 4; };
   if (count >= kTileSlots<kType, kWidth> && a.head_dim == kWidth) {
@@ -93,11 +93,11 @@ KV_DEVICE void load_keys(const AttentionArguments& a, const CacheSlots& slots, c
 }
 
 template <Stored kType, unsigned kWidth>
-KV_DEVICE void load_values(const AttentionArguments& a, const CacheSlots& slots, const RunPiece& piece,
+KV_DEVICE void load_values(const AttentionArguments& a, const CacheSlots& slots, const KvSplit& split,
                            unsigned at, Values<kType, kWidth>& values) {
   const unsigned lane = thread_x() % 32;
-  const std::size_t first = std::size_t{piece.first} + at;
-  const unsigned count = at < piece.count ? piece.count - at : 0;
+  const std::size_t first = std::size_t{split.first} + at;
+  const unsigned count = at < split.count ? split.count - at : 0;
   const std::byte* rows = slots.values + first * a.value_row_bytes;
   const auto slot_of = [&](unsigned n) { return n / 4 * 16 + n % 4 / 2 * 8 + lane % 4 * 2 + n % 2; };
   if (count >= kTileSlots<kType, kWidth> && a.value_dim == kWidth) {

@@ -32,7 +32,7 @@ AttentionKernel<kScores> attention_kernel_of(Stored cache, unsigned width) {
 template <bool kScores>
 void launch_attention(Stream& stream, Stored cache, const DecodeArguments<kScores>& a) {
   const unsigned width = padded_width(a.head_dim > a.value_dim ? a.head_dim : a.value_dim);
-  launch(stream, attention_kernel_of<kScores>(cache, width), {runs_of(a)}, kAttentionThreads, a);
+  launch(stream, attention_kernel_of<kScores>(cache, width), {blocks_of(a)}, kAttentionThreads, a);
 }
 
 }  // namespace kvroof::cuda

@@ -2,7 +2,7 @@
 // are made: those of 64 sequences over 128k tokens are 33 MB a step.
 #pragma once
 
-#include "kernels/cuda/attention_parts.cuh"
+#include "kernels/cuda/attention_splits.cuh"
 
 namespace kvroof::cuda {
 

@@ -56,7 +56,7 @@ class CudaBackend final : public Backend {
   // Throws Error (usage) for quantised caches: a trace has no type for their rows.
   void set_recorder(Recorder* recorder) override;
   void set_observer(LaunchObserver* observer) override {
-    plan_.forget();  // its launches were told to another observer when they were noted, or to none
+    plan_.forget();  // its launches were told to another observer when they were captured, or to none
     launches_.set_observer(observer);
   }
   void set_interrupt(const std::atomic<bool>* asked) override { interrupt_ = asked; }
@@ -214,7 +214,7 @@ class CudaBackend final : public Backend {
   StepPlan plan_{stream_};
   std::vector<Sequence*> planned_;  // whose slots the plan has
   std::vector<StepRow> step_rows_;  // [layers, active sequences]
-  std::vector<StepWork> step_work_;  // [layers]; a train looks at it
+  std::vector<StepWork> step_work_;  // [layers]; a graph looks at it
   DeviceBuffer tables_, prompt_table_, log_sums_, parts_, rows_;
   DeviceBuffer new_rows_, score_tables_, score_parts_;
 };

@@ -49,7 +49,7 @@ PrepareArguments CudaBackend::prepare_arguments(const AttentionInput& input) {
   const DeviceLayer& w = weights_->layer(input.layer);
   PrepareArguments a;
   a.tokens = input.tokens;
-  const bool rotates = input.turns != nullptr;
+  const bool rotates = input.cos_sin != nullptr;
   if (shape().latent()) {
     a.q = {input.q, shape().heads, shape().latent_rope_dim, nullptr, nullptr, rotates};
     a.absorbed = shape().latent_rank;
@@ -71,7 +71,7 @@ PrepareArguments CudaBackend::prepare_arguments(const AttentionInput& input) {
   a.query_scale = options.query_scale;
   a.adjacent = rotates && options.rotary[options.layers[input.layer.value].rotary].style == RotaryStyle::kAdjacentPairs;
   a.rotary_pairs = input.rotary_pairs;
-  a.turns = input.turns;
+  a.cos_sin = input.cos_sin;
   a.positions = input.positions;
   a.copies = active_[0]->layers[input.layer.value].policy.storage_heads() / shape().kv_heads;
   a.key_row_bytes = format_.key_row_bytes();

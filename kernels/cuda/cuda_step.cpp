@@ -151,27 +151,27 @@ void CudaBackend::attend_on_device(const AttentionInput& input) {
   run_update_scores(stream_, scores);
 }
 
-// A plan's steps are the same launches with the same arguments: what differs lies in memory. So they are noted once and
-// made as one. A recorder copies rows between them, and has them one by one, as has an observer who asks for it.
+// A plan's steps are the same launches with the same arguments: what differs lies in memory. So they are captured once
+// and made as one. A recorder copies rows between them, and has them one by one, as has an observer who asks for it.
 void CudaBackend::launch_step() {
   const auto launches = [this] {
     forward_->run({[this](const AttentionInput& input) { attend_on_device(input); },
                    [this](const AttentionInput& input) { return append_on_device(input); }});
     forward_->predict();
   };
-  StepPlan::StepTrain& train = plan_.train();
-  const bool one_by_one = recorder_ != nullptr || launches_.one_by_one() || !stream_.trains;
+  StepPlan::StepGraph& graph = plan_.graph();
+  const bool one_by_one = recorder_ != nullptr || launches_.one_by_one() || !stream_.graphs;
   if (one_by_one) return launches();
-  if (!train.loaded) {
+  if (!graph.loaded) {
     const std::string problem = forward_->library_linear().problem();
     launches();
     // Where the library fell out on the way, the next step has other kernels.
-    train.loaded = forward_->library_linear().problem() == problem;
+    graph.loaded = forward_->library_linear().problem() == problem;
     return;
   }
   // A device that is full has no room for a graph: then, and from then on, launches are made one by one.
-  if (train.launches.empty()) stream_.trains = launches_.note(train, launches);
-  stream_.trains ? launches_.make(train) : launches();
+  if (graph.launches.empty()) stream_.graphs = launches_.capture(graph, launches);
+  stream_.graphs ? launches_.make(graph) : launches();
 }
 
 void CudaBackend::step_on_device(const PassTokens& tokens, const PassResult& result) {

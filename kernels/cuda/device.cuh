@@ -53,9 +53,9 @@ KV_DEVICE unsigned add_atomic(unsigned* p, unsigned v) { return atomicAdd(p, v);
 // Adds 1, and gives what was there. What came before it in any block that counted is seen after it (release and acquire
 // over the device; a barrier of the block passes both on to its other threads: PTX ISA, causality order).
 KV_DEVICE unsigned count_between_blocks(unsigned* p) {
-  unsigned before;
-  asm volatile("atom.acq_rel.gpu.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(p) : "memory");
-  return before;
+  unsigned ticket;
+  asm volatile("atom.acq_rel.gpu.add.u32 %0, [%1], 1;" : "=r"(ticket) : "l"(p) : "memory");
+  return ticket;
 }
 KV_DEVICE void or_atomic(std::uint32_t* p, std::uint32_t v) { atomicOr(p, v); }
 // The next launch may be made ready (programmatic dependent launch): first in kernels that have work to do before
@@ -65,9 +65,9 @@ KV_DEVICE void allow_next() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-// In every kernel: allow_next(), and nothing that an earlier launch writes is read before that launch is done. What
-// comes before it in a kernel may run beside any of the launches before, and reads only what was copied to the device
-// before the first of them; it may bring anything nearer.
+// In every kernel: allow_next(), and nothing that an earlier launch writes is read before that launch is done.
+// What comes before it in a kernel (its preamble) may run beside any of the launches before, and reads only what was
+// copied to the device before the first of them; it may bring anything nearer.
 KV_DEVICE void await_previous() {
   allow_next();
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -8,8 +8,8 @@ void check_device(const char* problem, const char* doing) {
   if (problem != nullptr) throw Error(fmt::format("CUDA: {} while {}", problem, doing));
 }
 
-void throw_refused_train(const char* problem) {
-  throw Error(fmt::format("CUDA: {} while noting launches", problem))
+void throw_refused_graph(const char* problem) {
+  throw Error(fmt::format("CUDA: {} while capturing launches", problem))
       .note("KVROOF_NO_GRAPHS=1 in the environment has them launched one by one");
 }
 

@@ -53,45 +53,45 @@ class DeviceBuffer {
   std::size_t bytes_ = 0;
 };
 
-// Throws Error with what to do about launches that cannot be noted.
-[[noreturn]] void throw_refused_train(const char* problem);
+// Throws Error with what to do about launches that cannot be captured.
+[[noreturn]] void throw_refused_graph(const char* problem);
 
-// Launches that were noted once and are made again and again (a CUDA graph): the host asks for all of them at once.
-class LaunchTrain {
+// Launches that were captured once and are made again and again (a CUDA graph): the host asks for all of them at once.
+class LaunchGraph {
  public:
-  LaunchTrain() = default;
-  ~LaunchTrain() { release_train(train_); }
-  LaunchTrain(LaunchTrain&& other) noexcept : train_(std::exchange(other.train_, nullptr)) {}
-  LaunchTrain& operator=(LaunchTrain&& other) noexcept {
-    std::swap(train_, other.train_);
+  LaunchGraph() = default;
+  ~LaunchGraph() { release_graph(graph_); }
+  LaunchGraph(LaunchGraph&& other) noexcept : graph_(std::exchange(other.graph_, nullptr)) {}
+  LaunchGraph& operator=(LaunchGraph&& other) noexcept {
+    std::swap(graph_, other.graph_);
     return *this;
   }
 
-  [[nodiscard]] bool empty() const { return train_ == nullptr; }
+  [[nodiscard]] bool empty() const { return graph_ == nullptr; }
   // Notes what `launches` asks the stream for, and makes none of it. False: the device has no memory to note it in, and
-  // the train stays empty.
+  // the graph stays empty.
   template <class Launches>
-  [[nodiscard]] bool note(Stream& stream, const Launches& launches) {
-    *this = LaunchTrain();
-    check_device(begin_train(stream), "noting launches");
+  [[nodiscard]] bool capture(Stream& stream, const Launches& launches) {
+    *this = LaunchGraph();
+    check_device(begin_capture(stream), "capturing launches");
     try {
       launches();
     } catch (...) {
-      end_train(stream, &train_);
-      *this = LaunchTrain();
+      end_capture(stream, &graph_);
+      *this = LaunchGraph();
       throw;
     }
-    const char* problem = end_train(stream, &train_);
+    const char* problem = end_capture(stream, &graph_);
     if (stream.problem != nullptr) problem = stream.problem;  // the launch that was refused says more than what follows
     if (problem == nullptr) return true;
-    *this = LaunchTrain();
+    *this = LaunchGraph();
     if (stream.problem == nullptr && problem == kNoMemory) return false;
-    throw_refused_train(problem);
+    throw_refused_graph(problem);
   }
-  void run(Stream& stream) const { check_device(run_train(stream, train_), "launching kernels"); }
+  void run(Stream& stream) const { check_device(launch_graph(stream, graph_), "launching kernels"); }
 
  private:
-  void* train_ = nullptr;
+  void* graph_ = nullptr;
 };
 
 void copy_to_device(Stream& stream, std::byte* to, std::span<const std::byte> from);

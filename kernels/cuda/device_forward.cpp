@@ -58,7 +58,7 @@ DeviceForward::DeviceForward(Stream& stream, Launches& launches, const DeviceMod
       launches_(launches),
       model_(model),
       library_linear_(stream, library, linear),
-      column_parts_(stream, multiprocessors) {
+      split_k_(stream, multiprocessors) {
   const ModelShape& shape = model.host().config.shape;
   const std::vector<unsigned> zeros(shape.heads + std::size_t{2} * shape.kv_heads);
   DeviceTables done(stream, heads_done_);
@@ -86,7 +86,7 @@ LinearArguments DeviceForward::with_norm(const float* x, const DeviceNorm& norm)
 void DeviceForward::launch_linear(const char* operation, LinearArguments& a, bool first) {
   const Launch launch(launches_, {operation, layer_, Cause::kWeights, work_of(a, first)});
   if (library_linear_.run(model_.type(), a)) return;
-  column_parts_.cut(model_.type(), a);
+  split_k_.cut(model_.type(), a);
   run_linear(stream_, model_.type(), a);
 }
 
@@ -131,7 +131,7 @@ void DeviceForward::begin(const PassTokens& tokens) {
   const ModelShape& shape = config.shape;
   tokens_ = static_cast<std::uint32_t>(tokens.ids.size());
   const std::size_t n = tokens_;
-  if (ColumnParts::serves(tokens_)) column_parts_.reserve();
+  if (SplitKMemory::serves(tokens_)) split_k_.reserve();
   x_.reserve(n * shape.hidden * sizeof(float));
   block_.reserve(n * shape.hidden * sizeof(float));
   projections_.reserve(n * projection_width(shape) * sizeof(float));
@@ -154,9 +154,9 @@ void DeviceForward::begin(const PassTokens& tokens) {
   states_ = {inputs_.at<float*>(n * 8), tokens.prompt};
   positions_ = inputs_.at<std::uint32_t>(n * 16);
   knows_long_ = !tokens.use_long.empty();
-  std::size_t turn_floats = 0;
-  for (const RotaryRule& rule : config.options.rotary) turn_floats += n * rule.dims;
-  turns_.reserve(turn_floats * sizeof(float));
+  std::size_t cos_sin_floats = 0;
+  for (const RotaryRule& rule : config.options.rotary) cos_sin_floats += n * rule.dims;
+  cos_sin_.reserve(cos_sin_floats * sizeof(float));
 }
 
 void DeviceForward::embed_rows(const std::byte* table, const std::byte* positions, std::uint32_t width, float* out) {
@@ -183,18 +183,18 @@ void DeviceForward::embed() {
   if (model_.embedding_norm.scale != nullptr) norm_rows(x, model_.embedding_norm, x, false);
 }
 
-void DeviceForward::make_rotary_turns() {
+void DeviceForward::make_cos_sin() {
   const auto& rules = model_.host().config.options.rotary;
-  rule_turns_.clear();
+  rule_cos_sin_.clear();
   std::size_t at = 0;
   for (std::size_t r = 0; r < rules.size(); ++r) {
     const bool has_long = rules[r].long_from > 0 && knows_long_;
-    rule_turns_.push_back(turns_.at<float>(at));
+    rule_cos_sin_.push_back(cos_sin_.at<float>(at));
     if (rules[r].dims == 0) continue;
     const Launch launch(launches_, {"rotary", layer_, Cause::kActivations, {}});
-    run_turns(stream_, {positions_, has_long ? inputs_.at<std::uint8_t>(std::size_t{tokens_} * 24) : nullptr,
+    run_cos_sin(stream_, {positions_, has_long ? inputs_.at<std::uint8_t>(std::size_t{tokens_} * 24) : nullptr,
                         model_.frequencies[r], model_.long_frequencies[r], tokens_, rules[r].dims / 2,
-                        rules[r].magnitude, turns_.at<float>(at)});
+                        rules[r].magnitude, cos_sin_.at<float>(at)});
     at += std::size_t{tokens_} * rules[r].dims * sizeof(float);
   }
 }
@@ -261,7 +261,7 @@ void DeviceForward::project(const DeviceLinear& w, const float* x, const DeviceN
   DeclaredWork work = work_of(a, true);
   work.bytes += append.work.bytes;
   const Launch launch(launches_, {"qkv_append", layer_, Cause::kWeights, work});
-  column_parts_.cut(model_.type(), a);
+  split_k_.cut(model_.type(), a);
   run_linear_append(stream_, model_.type(), {a, append.heads, append.cache, heads_done_.at<unsigned>()});
   input.appended = true;
 }
@@ -272,7 +272,7 @@ AttentionInput row_of(const AttentionInput& input, std::uint32_t t, const ModelS
   for (HeadFloats* heads : {&row.q, &row.k, &row.v}) heads->x += std::size_t{t} * heads->row;
   row.queries += std::size_t{t} * shape.heads * shape.head_dim;
   row.positions += t;
-  if (row.turns != nullptr) row.turns += std::size_t{t} * row.rotary_pairs * 2;
+  if (row.cos_sin != nullptr) row.cos_sin += std::size_t{t} * row.rotary_pairs * 2;
   row.out += std::size_t{t} * shape.heads * shape.v_head_dim;
   return row;
 }
@@ -287,7 +287,7 @@ const float* DeviceForward::attend(LayerId id, const DeviceLayer& w, const float
   input.positions = positions_;
   input.out = attended_.at<float>();
   if (!options.rotary.empty()) {
-    input.turns = rule_turns_[options.layers[id.value].rotary];
+    input.cos_sin = rule_cos_sin_[options.layers[id.value].rotary];
     input.rotary_pairs = options.rotary[options.layers[id.value].rotary].dims / 2;
   }
   if (model_.host().config.shape.latent()) {
@@ -332,7 +332,7 @@ void DeviceForward::run(const Attention& attention) {
   layer_ = -1;  // a pass may have been left within a layer
   attended_layers_ = 0;
   embed();
-  make_rotary_turns();
+  make_cos_sin();
   for (std::uint32_t i = 0; i < model_.layers.size(); ++i) {
     layer_ = static_cast<std::int32_t>(i);
     block(i, attention);

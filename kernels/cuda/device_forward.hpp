@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cuda/column_parts.hpp"
+#include "kernels/cuda/split_k.hpp"
 #include "kernels/cuda/device_model.hpp"
 #include "kernels/cuda/launches.hpp"
 #include "kernels/cuda/library_linear.hpp"
@@ -46,7 +46,7 @@ struct AttentionInput {
   HeadFloats q, k, v;
   float* queries = nullptr;                  // [tokens, heads, head_dim]
   const std::uint32_t* positions = nullptr;  // [tokens], on the device
-  const float* turns = nullptr;              // of the layer's rotary rule, or null
+  const float* cos_sin = nullptr;              // of the layer's rotary rule, or null
   std::uint32_t rotary_pairs = 0;
   float* out = nullptr;                      // [tokens, heads, v_head_dim]
   bool appended = false;                     // the heads are where their Append says
@@ -79,7 +79,7 @@ class DeviceForward {
                 unsigned multiprocessors);
 
   // A pass: its tokens go to the device; all layers run, and the residual stream stays on the device until the next
-  // pass. run(), project() and predict() only launch, the same whatever the tokens are, so that a train of launches can
+  // pass. run(), project() and predict() only launch, the same whatever the tokens are, so that a graph of launches can
   // hold them.
   void begin(const PassTokens& tokens);
   void run(const Attention& attention);
@@ -114,7 +114,7 @@ class DeviceForward {
   void embed();
   // out = scale · table rows of the tokens' ids + rows of their positions; either table may be null.
   void embed_rows(const std::byte* table, const std::byte* positions, std::uint32_t width, float* out);
-  void make_rotary_turns();
+  void make_cos_sin();
   // A mixer, and its MLP where it has one.
   void block(std::uint32_t index, const Attention& attention);
   // What attention makes of norm(x), before its output's product.
@@ -158,12 +158,12 @@ class DeviceForward {
   Launches& launches_;
   const DeviceModel& model_;
   LibraryLinear library_linear_;
-  ColumnParts column_parts_;
+  SplitKMemory split_k_;
   std::int32_t layer_ = -1;  // whose launches are made; -1: none
   std::uint32_t attended_layers_ = 0;  // before it in this pass
   std::uint32_t tokens_ = 0;
   std::vector<std::byte> sent_inputs_;  // outlives their copy, which some devices make later
-  DeviceBuffer inputs_, turns_;
+  DeviceBuffer inputs_, cos_sin_;
   DeviceBuffer x_, projections_, queries_, attended_, activated_, block_, logits_;
   DeviceBuffer gates_;  // of attention's output
   DeviceBuffer choices_;
@@ -174,7 +174,7 @@ class DeviceForward {
   const std::uint32_t* positions_ = nullptr;
   StatePlaces states_;
   bool knows_long_ = false;  // of each token, whether its prompt takes the long rotary frequencies
-  std::vector<const float*> rule_turns_;
+  std::vector<const float*> rule_cos_sin_;
 };
 
 }  // namespace kvroof::cuda

@@ -13,9 +13,9 @@ std::uint64_t DeviceForward::library_bytes(std::uint32_t tokens) const {
 }
 
 std::uint64_t DeviceForward::held_bytes() const {
-  std::uint64_t bytes = library_linear_.held_bytes() + column_parts_.bytes();
+  std::uint64_t bytes = library_linear_.held_bytes() + split_k_.bytes();
   for (const DeviceBuffer* buffer :
-       {&inputs_, &turns_, &x_, &projections_, &queries_, &attended_, &gates_, &activated_, &block_, &embedded_,
+       {&inputs_, &cos_sin_, &x_, &projections_, &queries_, &attended_, &gates_, &activated_, &block_, &embedded_,
         &logits_, &choices_, &heads_done_, &routes_, &router_logits_, &expert_activated_, &expert_out_,
         &shared_factors_}) {
     bytes += buffer->bytes();

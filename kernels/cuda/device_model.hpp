@@ -67,7 +67,7 @@ struct DeviceLayer {
 
 class DeviceModel {
  public:
-  // Takes what the host does not have in memory from the model's checkpoint, piece by piece, or makes it from its seed:
+  // Takes what the host does not have in memory from the model's checkpoint, piece by split, or makes it from its seed:
   // the host's memory does not grow with the model. Throws Error for weights that are not of 16 bits, for what no
   // kernel does, and for a checkpoint that cannot be read any more, in one sentence. `model` must outlive this object.
   DeviceModel(Stream& stream, const Model& model, const ElementProgress& progress = {}, UploadRing ring = {});

@@ -21,7 +21,7 @@ KV_KERNEL void embed_rows(EmbedArguments a) {
 }
 
 // A thread a pair. The angle is formed in float, as the models were trained.
-KV_PLAIN_KERNEL void make_turns(RotaryArguments a) {
+KV_PLAIN_KERNEL void make_cos_sin(RotaryArguments a) {
   await_previous();
   const unsigned i = block_x() * threads_x() + thread_x();
   if (i >= a.tokens * a.pairs) return;
@@ -29,8 +29,8 @@ KV_PLAIN_KERNEL void make_turns(RotaryArguments a) {
   const bool use_long = a.use_long != nullptr && a.use_long[token] != 0;
   const float angle =
       static_cast<float>(a.positions[token]) * (use_long ? a.long_frequencies : a.frequencies)[i % a.pairs];
-  a.turns[2 * i] = cosf(angle) * a.magnitude;
-  a.turns[2 * i + 1] = sinf(angle) * a.magnitude;
+  a.cos_sin[2 * i] = cosf(angle) * a.magnitude;
+  a.cos_sin[2 * i + 1] = sinf(angle) * a.magnitude;
 }
 
 // Blocks of kRowThreads, a thread eight elements.

@@ -79,7 +79,7 @@ class EmulatedActivity final : public ActivityApi, public emulator::Watcher {
   std::uint64_t dropped() override { return std::exchange(dropped_, 0); }
   std::string_view call_name(bool, std::uint32_t) override { return {}; }
 
-  std::uint64_t noted() override {
+  std::uint64_t captured() override {
     if (nodes_ != nullptr) nodes_->created(++last_node_);
     return last_node_;
   }
@@ -147,7 +147,7 @@ class EmulatedActivity final : public ActivityApi, public emulator::Watcher {
 // while it is not loaded.
 class ToldCupti final : public emulator::Watcher {
  public:
-  std::uint64_t noted() override { return node(0); }
+  std::uint64_t captured() override { return node(0); }
   std::uint64_t cloned(std::uint64_t of) override { return node(of); }
   void begin_call() override { tell<bool>("made_call", false); }
   void ran(std::uint64_t node, std::uint64_t start_ns, std::uint64_t end_ns) override {

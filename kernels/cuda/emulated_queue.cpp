@@ -68,9 +68,9 @@ void push_boundary() { push({.run = [] {}, .launch = false}); }
 void later(std::function<void()> copy) { push({.run = std::move(copy), .launch = false}); }
 
 void submit(Stream& stream, Work launch) {
-  if (stream.recording != nullptr) {
-    launch.node = watcher != nullptr ? watcher->noted() : 0;
-    static_cast<Train*>(stream.recording)->push_back(std::move(launch));
+  if (stream.captured != nullptr) {
+    launch.node = watcher != nullptr ? watcher->captured() : 0;
+    static_cast<Graph*>(stream.captured)->push_back(std::move(launch));
     return;
   }
   begin_call();
@@ -78,10 +78,10 @@ void submit(Stream& stream, Work launch) {
   if (stream.handle == nullptr) catch_up();
 }
 
-void submit_train(const Train& train) {
+void submit_graph(const Graph& graph) {
   begin_call();
   push_boundary();
-  for (const Work& launch : train) push(launch);
+  for (const Work& launch : graph) push(launch);
   push_boundary();
 }
 

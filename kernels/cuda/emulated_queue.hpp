@@ -1,4 +1,4 @@
-// What the host asks an emulated device for: launches, copies and trains of launches, in their order.
+// What the host asks an emulated device for: launches, copies and graphs of launches, in their order.
 //
 // As on a device, none of it is done when it is asked for: it is done when the host waits for it, and what has changed
 // too early by then shows. Before a launch is made, those behind it that may overlap it have begun (emulator::begin).
@@ -22,10 +22,10 @@ extern int open_streams;
 class Watcher {
  public:
   virtual ~Watcher() = default;
-  virtual std::uint64_t noted() = 0;                     // a launch joined a train: the number of its node
-  virtual std::uint64_t cloned(std::uint64_t node) = 0;  // when the train is made ready, each node gets a new one
+  virtual std::uint64_t captured() = 0;                     // a launch joined a graph: the number of its node
+  virtual std::uint64_t cloned(std::uint64_t node) = 0;  // when the graph is made ready, each node gets a new one
   virtual void begin_call() = 0;                         // what ran until the next one was asked for by one call
-  virtual void ran(std::uint64_t node, std::uint64_t start_ns, std::uint64_t end_ns) = 0;  // node 0: in no train
+  virtual void ran(std::uint64_t node, std::uint64_t start_ns, std::uint64_t end_ns) = 0;  // node 0: in no graph
   virtual void copied(bool to_device, std::size_t bytes, std::uint64_t start_ns, std::uint64_t end_ns) = 0;
 };
 extern Watcher* watcher;
@@ -37,15 +37,15 @@ struct Work {
   Dim block = {};
   bool overlaps = false;      // it may begin while the launch before still runs
   bool launch = true;
-  std::uint64_t node = 0;     // its number in a train
+  std::uint64_t node = 0;     // its number in a graph
 };
-using Train = std::vector<Work>;
+using Graph = std::vector<Work>;
 
 // A copy.
 void later(std::function<void()> copy);
-// A launch, made or noted in the stream's train. One on a stream that nobody opened is made at once.
+// A launch, made or captured in the stream's graph. One on a stream that nobody opened is made at once.
 void submit(Stream& stream, Work launch);
-void submit_train(const Train& train);
+void submit_graph(const Graph& graph);
 
 std::uint64_t asked();  // how much was asked for until now
 // Does what was asked for, or the first so much of it.

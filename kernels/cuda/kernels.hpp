@@ -28,8 +28,8 @@ struct Stream {
   bool one_by_one = false;  // none begins before the one before it has ended
   // To tell what goes wrong on a device apart: KVROOF_NO_OVERLAP and KVROOF_NO_GRAPHS in the environment.
   bool overlaps = false;  // the device and the code for it have programmatic dependent launch
-  bool trains = true;     // a decode step may be one
-  void* recording = nullptr;  // of the emulator
+  bool graphs = true;     // a decode step may be one
+  void* captured = nullptr;  // what the emulator captures
 };
 
 void run_embed(Stream& stream, Stored weights, const EmbedArguments& a);
@@ -44,20 +44,20 @@ void run_finish_products(Stream& stream, Stored weights, const ProductArguments&
 void run_choose_experts(Stream& stream, const RouteArguments& a);
 void run_group_pairs(Stream& stream, const GroupArguments& a);
 void run_add_pairs(Stream& stream, const AddPairsArguments& a);
-void run_turns(Stream& stream, const RotaryArguments& a);
+void run_cos_sin(Stream& stream, const RotaryArguments& a);
 void run_prepare(Stream& stream, Stored weights, Stored cache, const PrepareArguments& a);
 // run_linear and run_prepare of up to kMostAppended tokens by one launch.
 void run_linear_append(Stream& stream, Stored weights, AppendArguments a);
 void run_moves(Stream& stream, const MoveArguments& a);
-// A block for each run.
+// Blocks of its schedule (blocks_of).
 void run_decode_attention(Stream& stream, Stored cache, const AttentionArguments& a);
 // The same, and the scores: what run_noisy_sums and run_update_scores do after it.
 void run_scored_attention(Stream& stream, Stored cache, const ScoredAttentionArguments& a);
 // Of the blocks of that kernel for rows of such a width (padded_width; of latent ones kLatentValue), those that a
 // multiprocessor holds at once; `scores`: of the kernel that keeps scores as well.
 unsigned resident_attention_blocks(Stored cache, unsigned width, bool scores = false);
-// Policy scores, in this order after the attention of the same runs: the sums of Keyformer's noisy softmax, then the
-// scores and the victims. A block for each run (kLastRow: for each kRowSlots slots of a sequence); groups of up to
+// Policy scores, in this order after the attention of the same units: the sums of Keyformer's noisy softmax, then the
+// scores and the victims. Blocks of their schedule (kLastRow: for each kRowSlots slots of a sequence); groups of up to
 // kMostScoreGroup.
 void run_noisy_sums(Stream& stream, const ScoreArguments& a);
 void run_update_scores(Stream& stream, const ScoreArguments& a);
@@ -75,7 +75,7 @@ void run_prompt_noisy_sums(Stream& stream, Stored cache, const PromptScoreArgume
 void run_prompt_column_sums(Stream& stream, Stored cache, const PromptScoreArguments& s);
 // Of int8 and int4 rows up to kMostQuantisedPrompt elements, and latent ones.
 void run_prompt_attention(Stream& stream, Stored cache, const PromptArguments& a);
-// A block for each run; of a prompt, for each token, storage head and kLatentHeads query heads.
+// Blocks of its schedule; of a prompt, for each token, storage head and kLatentHeads query heads.
 void run_latent_attention(Stream& stream, Stored cache, const LatentArguments& a);
 unsigned resident_latent_blocks(Stored cache);
 unsigned resident_scored_blocks(Stored cache, unsigned width);
@@ -103,13 +103,13 @@ const char* synchronize(Stream& stream);
 const char* open_stream(Stream& stream);
 void close_stream(Stream& stream);
 
-// Launches between these two are noted instead of made; `train` then holds them (a CUDA graph). Nothing may be copied
-// meanwhile.
-const char* begin_train(Stream& stream);
-const char* end_train(Stream& stream, void** train);
-// Makes them all, with the arguments that they were noted with.
-const char* run_train(Stream& stream, void* train);
-void release_train(void* train);
+// Launches between these two are captured instead of made, and `graph` then holds them (a CUDA graph). Nothing may be
+// copied meanwhile.
+const char* begin_capture(Stream& stream);
+const char* end_capture(Stream& stream, void** graph);
+// Makes them all, with the arguments that they were captured with.
+const char* launch_graph(Stream& stream, void* graph);
+void release_graph(void* graph);
 
 // What is not known is 0.
 struct DeviceFacts {

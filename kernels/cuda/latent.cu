@@ -20,7 +20,7 @@ Kernel kernel_of(Stored cache) {
 
 void run_latent_attention(Stream& stream, Stored cache, const LatentArguments& a) {
   const unsigned passes = (a.group + kLatentHeads - 1) / kLatentHeads;
-  const unsigned blocks = a.prompt != nullptr ? a.tokens * (a.heads / a.group) * passes : runs_of(a);
+  const unsigned blocks = a.prompt != nullptr ? a.tokens * (a.heads / a.group) * passes : blocks_of(a);
   launch(stream, kernel_of(cache), {blocks}, kAttentionThreads, a);
 }
 

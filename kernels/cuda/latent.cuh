@@ -1,12 +1,12 @@
 // Attention over latent rows (multi-head latent attention, DeepSeek-V2, arXiv:2405.04434, absorbed) on the tensor
 // cores: all query heads share one row a token, whose leading elements are its v.
 //
-// A block takes kLatentHeads query heads and a range of slots: a piece of a decode step, or what one token of a prompt
+// A block takes kLatentHeads query heads and a range of slots: a split of a decode step, or what one token of a prompt
 // sees. A row comes into shared memory once, and serves as k and as v; blocks of other heads or tokens find it in the
 // second-level cache. The four warps share the sum over a row's elements for the logits, and the columns of the output.
 #pragma once
 
-#include "kernels/cuda/attention_parts.cuh"
+#include "kernels/cuda/attention_splits.cuh"
 #include "kernels/cuda/kernels.hpp"
 #include "kernels/cuda/prompt_attention.cuh"
 
@@ -245,16 +245,16 @@ KV_DEVICE void for_latent_outputs(const LatentArguments& a, const LatentSums& su
 }
 
 template <Stored kType>
-KV_DEVICE void store_latent_part(const LatentArguments& a, std::size_t part, const LatentSums& sums) {
+KV_DEVICE void store_latent_split(const LatentArguments& a, std::size_t split, const LatentSums& sums) {
   for_latent_outputs<kType>(a, sums, [&](unsigned head, unsigned, unsigned column, float sum) {
-    a.part_out[(part * kLatentHeads + head) * kLatentValue + column] = sum;
+    a.split_out[(split * kLatentHeads + head) * kLatentValue + column] = sum;
   });
   if (thread_x() >= 32 || thread_x() % 4 != 0) return;
   KV_UNROLL
   for (unsigned half = 0; half < 2; ++half) {
-    const std::size_t at = part * kLatentHeads + thread_x() / 4 + half * 8;
-    a.part_max[at] = sums.met.highest[half];
-    a.part_sum[at] = sums.met.total[half];
+    const std::size_t at = split * kLatentHeads + thread_x() / 4 + half * 8;
+    a.split_max[at] = sums.met.highest[half];
+    a.split_sum[at] = sums.met.total[half];
   }
 }
 
@@ -287,14 +287,14 @@ KV_DEVICE LatentTask latent_prompt_task(const LatentArguments& a, unsigned b) {
   return {a.prompt[storage], token, storage * a.group + head, heads, token, first, token + 1 - first};
 }
 
-// Blocks of kAttentionThreads: one for each run; of a prompt, for each token, storage head and kLatentHeads query
+// Blocks of kAttentionThreads: blocks_of() of them; of a prompt, for each token, storage head and kLatentHeads query
 // heads.
 template <Stored kType>
 KV_KERNEL void latent_attention(LatentArguments a) {
   KV_SHARED(Pack, tile, kKeys * (kRowWords / 4));
   KV_SHARED(float, shares, kAttentionWarps * kKeys / 8 * 4 * 32);
-  KV_SHARED(unsigned, before, 1);
-  static_assert(kKeys * kRowWords >= 4 * kAttentionThreads, "combine_parts takes the tile's memory");
+  KV_SHARED(unsigned, ticket, 1);
+  static_assert(kKeys * kRowWords >= 4 * kAttentionThreads, "combine_splits takes the tile's memory");
   await_previous();
   if (a.prompt != nullptr) {
     const LatentTask task = latent_prompt_task(a, block_x());
@@ -302,16 +302,16 @@ KV_KERNEL void latent_attention(LatentArguments a) {
     meet_latent_rows<kType>(a, task, tile, shares, sums);
     return store_latent_rows<kType>(a, task, sums);
   }
-  RunWalk walk = run_of_block(a);
-  for (RunPiece piece; next_piece(a, walk, piece);) {
-    const AttentionUnit& unit = a.units[piece.unit];
+  ItemRange range = range_of_block(a);
+  for (KvSplit split; next_split(a, range, split);) {
+    const AttentionUnit& unit = a.units[split.unit];
     const LatentTask task = {unit.slots, unit.sequence, unit.first_query_head, unit.query_heads,
-                             a.query[unit.sequence], piece.first, piece.count};
+                             a.query[unit.sequence], split.first, split.count};
     LatentSums sums;
     meet_latent_rows<kType>(a, task, tile, shares, sums);
-    store_latent_part<kType>(a, std::size_t{piece.unit} * a.most_parts + piece.part, sums);
-    finish_part(a.finished + piece.unit, piece.parts, before, [&] {
-      combine_parts<kLatentValue>(a, unit, piece, shares, reinterpret_cast<float*>(tile));
+    store_latent_split<kType>(a, std::size_t{split.unit} * a.most_splits + split.index, sums);
+    finish_split(a.finished + split.unit, split.splits, ticket, [&] {
+      combine_splits<kLatentValue>(a, unit, split, shares, reinterpret_cast<float*>(tile));
     });
   }
 }

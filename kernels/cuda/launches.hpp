@@ -12,14 +12,14 @@
 
 namespace kvroof::cuda {
 
-// Launches that were noted once, and what each means.
-struct Train {
-  struct Noted {
+// Launches that were captured once, and what each means.
+struct DeclaredGraph {
+  struct Node {
     LaunchMeaning meaning;
     const DeclaredWork* of_step = nullptr;  // as in Launch
   };
-  LaunchTrain launches;
-  std::vector<Noted> noted;
+  LaunchGraph launches;
+  std::vector<Node> nodes;
 };
 
 class Launches {
@@ -38,13 +38,13 @@ class Launches {
 
   // Notes what `launches` asks the stream for, and makes none of it. False: there is no memory to note it in.
   template <class F>
-  [[nodiscard]] bool note(Train& train, const F& launches) {
-    train.noted.clear();
+  [[nodiscard]] bool capture(DeclaredGraph& graph, const F& launches) {
+    graph.nodes.clear();
     if (observer_ != nullptr) observer_->begin_train();
-    const Noting noting(*this, train);
-    return train.launches.note(stream_, launches);
+    const Capturing capturing(*this, graph);
+    return graph.launches.capture(stream_, launches);
   }
-  void make(const Train& train);
+  void make(const DeclaredGraph& graph);
 
   // Bytes that move without a launch of this engine's kernels.
   void count(Cause cause, std::uint64_t bytes) { counters_.add(cause, bytes); }
@@ -53,15 +53,15 @@ class Launches {
 
  private:
   friend class Launch;
-  class Noting {
+  class Capturing {
    public:
-    Noting(Launches& launches, Train& train) : launches_(launches) { launches_.noting_ = &train; }
-    ~Noting() {
-      launches_.noting_ = nullptr;
+    Capturing(Launches& launches, DeclaredGraph& graph) : launches_(launches) { launches_.capturing_ = &graph; }
+    ~Capturing() {
+      launches_.capturing_ = nullptr;
       if (launches_.observer_ != nullptr) launches_.observer_->end_train();
     }
-    Noting(const Noting&) = delete;
-    Noting& operator=(const Noting&) = delete;
+    Capturing(const Capturing&) = delete;
+    Capturing& operator=(const Capturing&) = delete;
 
    private:
     Launches& launches_;
@@ -70,7 +70,7 @@ class Launches {
 
   Stream& stream_;
   LaunchObserver* observer_ = nullptr;
-  Train* noting_ = nullptr;
+  DeclaredGraph* capturing_ = nullptr;
   std::int32_t sequence_ = -1;
   ByteCounters counters_;
 };
@@ -80,7 +80,7 @@ class Launch {
  public:
   Launch(Launches& launches, LaunchMeaning meaning) : launches_(launches) { launches_.begin(meaning, nullptr); }
   // Of work that differs from step to step: it is looked at whenever the launch is made, and must live as long as a
-  // train that the launch is noted in.
+  // graph that the launch is captured in.
   Launch(Launches& launches, LaunchMeaning meaning, const DeclaredWork& of_step) : launches_(launches) {
     launches_.begin(meaning, &of_step);
   }

@@ -32,7 +32,7 @@ void run_routed(Stream& stream, const LinearArguments& a) {
   if (tile_pairs(a.tokens) == kSmallTile) {
     launch(stream, &linear_many<kType, kSmallTile, 1>, grid, kLinearThreads, a);
   } else {
-    launch(stream, &linear_many<kType, kPartTokens, 1>, grid, kLinearThreads, a);
+    launch(stream, &linear_many<kType, kLargeTile, 1>, grid, kLinearThreads, a);
   }
 }
 
@@ -52,8 +52,8 @@ void run(Stream& stream, const LinearArguments& a) {
   } else if (a.tokens <= kSmallTile) {
     launch(stream, &linear_many<kType, kSmallTile, 1>, {blocks(kBlockRows) * heads}, kLinearThreads, a);
   } else {
-    const unsigned tiles = parts(a.tokens, kPartTokens);
-    launch(stream, &linear_many<kType, kPartTokens, 1>, {blocks(kBlockRows) * heads, tiles * a.shares.parts},
+    const unsigned tiles = parts(a.tokens, kLargeTile);
+    launch(stream, &linear_many<kType, kLargeTile, 1>, {blocks(kBlockRows) * heads, tiles * a.split_k.splits},
            kLinearThreads, a);
   }
 }
@@ -70,7 +70,7 @@ void run_append(Stream& stream, const AppendArguments& a) {
   } else if (a.linear.tokens <= kSmallTile) {
     launch(stream, &linear_many_append<kType, kSmallTile, 1>, {blocks(kBlockRows)}, kLinearThreads, a);
   } else {
-    const unsigned shares = kType == Stored::kBF16 ? a.linear.shares.parts : 1;  // linear_many_append
+    const unsigned shares = kType == Stored::kBF16 ? a.linear.split_k.splits : 1;  // linear_many_append
     launch(stream, &linear_many_append<kType, kMostAppended, 1>, {blocks(kBlockRows), shares}, kLinearThreads, a);
   }
 }

@@ -54,12 +54,12 @@ KV_DEVICE void append_head(const AppendArguments& a, const ProductHead& h, float
 // After the rows of the product that this block makes, of `rows_of_block` each: heads that have all of theirs are
 // appended.
 template <Stored kWeights>
-KV_DEVICE void append_heads(const AppendArguments& a, RowRange made, unsigned rows_of_block, unsigned* before,
+KV_DEVICE void append_heads(const AppendArguments& a, RowRange made, unsigned rows_of_block, unsigned* ticket,
                             float* rows) {
   for (std::uint32_t row = made.first; row < made.end;) {
     const ProductHead h = head_of_row(a.heads, row);
     const unsigned blocks = (h.end - 1) / rows_of_block - h.first / rows_of_block + 1;
-    finish_part(a.finished + h.index, blocks, before, [&] { append_head<kWeights>(a, h, rows); });
+    finish_split(a.finished + h.index, blocks, ticket, [&] { append_head<kWeights>(a, h, rows); });
     row = h.end;
   }
 }
@@ -75,7 +75,7 @@ KV_DEVICE void prefetch_all(const void* data, std::size_t bytes) {
 // What each layer's step needs of the tables of tokens and slots has left the cache since the layer before: the block
 // that ends a head would wait for it, and attention for that block.
 KV_DEVICE void prefetch_tables(const PrepareArguments& a, std::uint32_t row) {
-  prefetch_all(a.turns, sizeof(float) * 2 * a.tokens * a.rotary_pairs);
+  prefetch_all(a.cos_sin, sizeof(float) * 2 * a.tokens * a.rotary_pairs);
   prefetch_all(a.positions, sizeof *a.positions * a.tokens);
   prefetch_all(a.rows, sizeof *a.rows * a.tokens);
   const ProductHead h = head_of_row(a, row);
@@ -90,7 +90,7 @@ template <Stored kType, unsigned kTokens>
 KV_KERNEL KV_RESIDENT(kLinearThreads, kLinearBlocks<kTokens>) void linear_append(AppendArguments a) {
   KV_SHARED(float, chunk, kChunkFloats);
   KV_SHARED(float, scratch, kLinearWarps);
-  KV_SHARED(unsigned, before, 1);
+  KV_SHARED(unsigned, ticket, 1);
   static_assert(kAppendFloats <= kChunkFloats);
   allow_next();
   const RowRange rows = block_rows(a.linear);
@@ -100,28 +100,28 @@ KV_KERNEL KV_RESIDENT(kLinearThreads, kLinearBlocks<kTokens>) void linear_append
   load_norms<kType, kTokens>(a.linear, 0, chunk);
   await_previous();
   few_products<kType, kTokens>(a.linear, rows, weights, chunk, scratch);
-  append_heads<kType>(a, rows, rows_of_block(a.linear, blocks_x()), before, chunk);
+  append_heads<kType>(a, rows, rows_of_block(a.linear, blocks_x()), ticket, chunk);
 }
 
 // Blocks as of linear_many; one tile has all tokens. Of blocks that share columns the one that finishes goes on.
-template <Stored kType, unsigned kTile, unsigned kSplits>
+template <Stored kType, unsigned kTile, unsigned kSlices>
 KV_KERNEL KV_RESIDENT(kLinearThreads, 2) void linear_many_append(AppendArguments a) {
   KV_SHARED(Pack, tile, kTile * kTileStride);
   KV_SHARED(float, norms, kTile * 2);
   KV_SHARED(float, squares, kTile * kTilePacks);
   KV_SHARED(float, rows, kAppendFloats);  // of the warps that share rows before
-  KV_SHARED(unsigned, before, 1);
-  static_assert(kSplits == 1 || kLinearThreads * kTile / 2 <= kAppendFloats);
+  KV_SHARED(unsigned, ticket, 1);
+  static_assert(kSlices == 1 || kLinearThreads * kTile / 2 <= kAppendFloats);
   allow_next();
-  prefetch_first_tiles<kSplits>(a.linear);
+  prefetch_first_tiles<kSlices>(a.linear);
   await_previous();
   // In f16 registers do not suffice for columns that are shared.
-  constexpr bool kShares = kTile == kPartTokens && kSplits == 1 && kType == Stored::kBF16;
-  if (!many_products<kType, kTile, kSplits, kShares>(a.linear, {tile, norms, squares, rows, before})) return;
-  constexpr unsigned kRows = kRowsOfBlock<kSplits>;
+  constexpr bool kSplitK = kTile == kLargeTile && kSlices == 1 && kType == Stored::kBF16;
+  if (!many_products<kType, kTile, kSlices, kSplitK>(a.linear, {tile, norms, squares, rows, ticket})) return;
+  constexpr unsigned kRows = kRowsOfBlock<kSlices>;
   const std::uint32_t first = block_x() * kRows;
   const std::uint32_t end = first + kRows < a.linear.w.rows ? first + kRows : a.linear.w.rows;
-  append_heads<kType>(a, {first, end}, kRows, before, rows);
+  append_heads<kType>(a, {first, end}, kRows, ticket, rows);
 }
 
 }  // namespace kvroof::cuda

@@ -2,8 +2,8 @@
 // type of the weights.
 //
 // A block makes kRowsOfBlock rows of the result for kTile tokens. Where a matrix has too few rows for all
-// multiprocessors, kSplits warps share the columns of the same rows; of more tokens, whose vectors every block reads,
-// whole blocks do (ColumnShares). What they have is added up in their order.
+// multiprocessors, kSlices warps share the columns of the same rows; of more tokens, whose vectors every block reads,
+// whole blocks do (SplitK). What they have is added up in their order.
 //
 // A sum over columns may take them in any order, so a lane takes eight neighbouring columns of weights (16 bytes) and
 // of vectors as its share of two products, and no weight passes through shared memory.
@@ -15,14 +15,14 @@
 
 namespace kvroof::cuda {
 
-template <unsigned kSplits>
-constexpr unsigned kRowsOfBlock = kLinearWarps / kSplits * 16;
+template <unsigned kSlices>
+constexpr unsigned kRowsOfBlock = kLinearWarps / kSlices * 16;
 constexpr unsigned kBlockRows = kRowsOfBlock<1>;
 constexpr unsigned kTileColumns = 128;                     // of the vectors, in shared memory at once
 constexpr unsigned kTilePacks = kTileColumns / 8;          // of a token's columns
 constexpr unsigned kTileStride = kTilePacks + 4;           // packs; the gap spreads the banks for reads of 16 bytes
 constexpr unsigned kTilesAhead = 2;                        // whose weights are on their way to the second-level cache
-static_assert(kBlockRows == kPartRows && kTileColumns == kPartColumns);
+static_assert(kBlockRows == kSplitRows && kTileColumns == kSplitColumns);
 
 // The tokens of a block: [first, end), or with experts these places in the order of pairs.
 struct TokenRange {
@@ -97,27 +97,27 @@ KV_DEVICE void load_rows(const DeviceMatrix& w, std::uint32_t row, unsigned colu
 struct ColumnRange {
   unsigned first = 0, end = 0;
 };
-KV_DEVICE ColumnRange columns_of_part(unsigned cols, unsigned part, unsigned parts) {
+KV_DEVICE ColumnRange columns_of_split(unsigned cols, unsigned split, unsigned splits) {
   const unsigned tiles = (cols + kTileColumns - 1) / kTileColumns;
-  const unsigned end = (part + 1) * tiles / parts * kTileColumns;
-  return {part * tiles / parts * kTileColumns, end < cols ? end : cols};
+  const unsigned end = (split + 1) * tiles / splits * kTileColumns;
+  return {split * tiles / splits * kTileColumns, end < cols ? end : cols};
 }
 
-// Which of the kSplits shares of columns a warp has, and which sixteen rows.
-template <unsigned kSplits>
-KV_DEVICE unsigned split_of_warp() { return kSplits == 1 ? 0 : thread_x() / 32 / (kLinearWarps / kSplits); }
-template <unsigned kSplits>
+// Which of the kSlices shares of columns a warp has, and which sixteen rows.
+template <unsigned kSlices>
+KV_DEVICE unsigned slice_of_warp() { return kSlices == 1 ? 0 : thread_x() / 32 / (kLinearWarps / kSlices); }
+template <unsigned kSlices>
 KV_DEVICE unsigned rows_of_warp() {
   const unsigned warp = thread_x() / 32;
-  return (kSplits == 1 ? warp : warp % (kLinearWarps / kSplits)) * 16;
+  return (kSlices == 1 ? warp : warp % (kLinearWarps / kSlices)) * 16;
 }
 
-template <Stored kType, unsigned kTile, unsigned kSplits>
+template <Stored kType, unsigned kTile, unsigned kSlices>
 KV_DEVICE void multiply_tile(const DeviceMatrix& w, std::uint32_t row, unsigned first, const Pack* tile,
                              float (&sums)[kTile / 8][4]) {
   const unsigned lane = thread_x() % 32;
   KV_UNROLL_BY(2)
-  for (unsigned at = split_of_warp<kSplits>() * 32; at < kTileColumns; at += 32 * kSplits) {
+  for (unsigned at = slice_of_warp<kSlices>() * 32; at < kTileColumns; at += 32 * kSlices) {
     Eight<kType> rows[2];
     load_rows<kType, (kTile > 16)>(w, row, first + at + lane % 4 * 8, rows);
     KV_UNROLL
@@ -135,22 +135,22 @@ KV_DEVICE void multiply_tile(const DeviceMatrix& w, std::uint32_t row, unsigned 
   }
 }
 
-// The sums of the warps that share rows, in every one of them; `shares` [kLinearThreads · kTile / 2] is shared memory.
-template <unsigned kTile, unsigned kSplits>
-KV_DEVICE void add_splits(float (&sums)[kTile / 8][4], float* shares) {
+// The sums of the warps that share rows, in every one of them; `slices` [kLinearThreads · kTile / 2] is shared memory.
+template <unsigned kTile, unsigned kSlices>
+KV_DEVICE void add_slices(float (&sums)[kTile / 8][4], float* slices) {
   constexpr unsigned kOfWarp = kTile / 2 * 32;
   const unsigned lane = thread_x() % 32;
   sync_block();
   KV_UNROLL
-  for (unsigned i = 0; i < kTile / 2; ++i) shares[thread_x() / 32 * kOfWarp + i * 32 + lane] = sums[i / 4][i % 4];
+  for (unsigned i = 0; i < kTile / 2; ++i) slices[thread_x() / 32 * kOfWarp + i * 32 + lane] = sums[i / 4][i % 4];
   sync_block();
   KV_UNROLL
   for (unsigned i = 0; i < kTile / 2; ++i) {
     float sum = 0;
     KV_UNROLL
-    for (unsigned split = 0; split < kSplits; ++split) {
-      const unsigned warp = split * (kLinearWarps / kSplits) + rows_of_warp<kSplits>() / 16;
-      sum += shares[warp * kOfWarp + i * 32 + lane];
+    for (unsigned slice = 0; slice < kSlices; ++slice) {
+      const unsigned warp = slice * (kLinearWarps / kSlices) + rows_of_warp<kSlices>() / 16;
+      sum += slices[warp * kOfWarp + i * 32 + lane];
     }
     sums[i / 4][i % 4] = sum;
   }
@@ -175,9 +175,9 @@ KV_DEVICE void prefetch_tile(const DeviceMatrix& w, std::uint32_t warp_row, unsi
 }
 
 // The same of a tile of both matrices; one of the warps that share rows has it done.
-template <unsigned kSplits>
+template <unsigned kSlices>
 KV_DEVICE void prefetch_tiles(const LinearArguments& a, std::uint32_t warp_row, unsigned first) {
-  if (split_of_warp<kSplits>() > 0) return;
+  if (slice_of_warp<kSlices>() > 0) return;
   prefetch_tile(a.w, warp_row, first);
   if (a.up.rows > 0) prefetch_tile(a.up, warp_row, first);
 }
@@ -235,7 +235,7 @@ struct ManySums {
 // Adds (kAdd) or leaves the sums of a matrix to those at `place`, 16 bytes a thread at once.
 template <bool kAdd, unsigned kTile>
 KV_DEVICE void pass_sums(float* place, float (&sums)[kTile / 8][4]) {
-  static_assert(kTile == kPartTokens);
+  static_assert(kTile == kLargeTile);
   Pack* own = reinterpret_cast<Pack*>(place) + thread_x();
   KV_UNROLL
   for (unsigned n = 0; n < kTile / 8; ++n) {
@@ -253,29 +253,29 @@ KV_DEVICE void pass_sums(float* place, float (&sums)[kTile / 8][4]) {
   }
 }
 
-// Leaves this block's sums to the one that finishes the last part of the rows, which gets all of them, added in their
+// Leaves this block's sums to the one that finishes the last split of the rows, which gets all of them, added in their
 // order; whether this is it. `squares` are norms[2 · token].
 template <unsigned kTile>
-KV_DEVICE bool join_parts(const LinearArguments& a, ManySums<kTile>& sums, float* squares, unsigned* before) {
-  const ColumnShares& shares = a.shares;
-  float* all = shares.sums + std::size_t{block_x()} * shares.parts * kPartFloats;
-  float* own = all + std::size_t{block_y()} * kPartFloats;
-  constexpr unsigned kMatrix = kPartRows * kPartTokens;
+KV_DEVICE bool join_splits(const LinearArguments& a, ManySums<kTile>& sums, float* squares, unsigned* ticket) {
+  const SplitK& split_k = a.split_k;
+  float* all = split_k.sums + std::size_t{block_x()} * split_k.splits * kSplitFloats;
+  float* own = all + std::size_t{block_y()} * kSplitFloats;
+  constexpr unsigned kMatrix = kSplitRows * kLargeTile;
   pass_sums<false, kTile>(own, sums.w);
   if (a.up.rows > 0) pass_sums<false, kTile>(own + kMatrix, sums.up);
   sync_block();  // squares are other threads'
   if (thread_x() < kTile) own[2 * kMatrix + thread_x()] = squares[2 * thread_x()];
   bool last = false;
-  finish_part(shares.finished + block_x(), shares.parts, before, [&] {
+  finish_split(split_k.finished + block_x(), split_k.splits, ticket, [&] {
     last = true;
     sums = {};
     float square = 0;
     KV_UNROLL_BY(1)
-    for (unsigned p = 0; p < shares.parts; ++p) {
-      float* part = all + std::size_t{p} * kPartFloats;
-      pass_sums<true, kTile>(part, sums.w);
-      if (a.up.rows > 0) pass_sums<true, kTile>(part + kMatrix, sums.up);
-      if (thread_x() < kTile) square += part[2 * kMatrix + thread_x()];
+    for (unsigned p = 0; p < split_k.splits; ++p) {
+      float* other = all + std::size_t{p} * kSplitFloats;
+      pass_sums<true, kTile>(other, sums.w);
+      if (a.up.rows > 0) pass_sums<true, kTile>(other + kMatrix, sums.up);
+      if (thread_x() < kTile) square += other[2 * kMatrix + thread_x()];
     }
     if (thread_x() < kTile) squares[2 * thread_x()] = square;
   });
@@ -309,79 +309,79 @@ KV_DEVICE void finish_rows(const LinearArguments& a, TokenRange tokens, std::uin
   }
 }
 
-// Shared memory of a block of many_products: the tile of vectors, norms [kTile · 2], floats of add_splits.
+// Shared memory of a block of many_products: the tile of vectors, norms [kTile · 2], floats of add_slices.
 struct ManyScratch {
   Pack* tile;
   float* norms;
   float* squares;
-  float* shares;
-  unsigned* before;
+  float* slices;
+  unsigned* ticket;
 };
 
 // The block's rows for its tokens; whether they are finished, or left to another block that shares their columns.
-template <Stored kType, unsigned kTile, unsigned kSplits, bool kShares = kTile == kPartTokens && kSplits == 1>
+template <Stored kType, unsigned kTile, unsigned kSlices, bool kSplitK = kTile == kLargeTile && kSlices == 1>
 KV_DEVICE bool many_products(LinearArguments& a, const ManyScratch& shared) {
-  const unsigned parts = kShares ? a.shares.parts : 1;
-  const unsigned part = parts > 1 ? block_y() : 0;
-  TokenRange tokens = {parts > 1 ? 0 : block_y() * kTile, a.tokens};
+  const unsigned splits = kSplitK ? a.split_k.splits : 1;
+  const unsigned split = splits > 1 ? block_y() : 0;
+  TokenRange tokens = {splits > 1 ? 0 : block_y() * kTile, a.tokens};
   if (a.routed.chosen != nullptr) {
     if (block_x() >= *a.routed.tile_count) return false;
     const ExpertTile pairs = a.routed.tiles[block_x()];
     take_expert(a, pairs.expert);
     tokens = {pairs.first, pairs.first + pairs.count};
   }
-  constexpr unsigned kRows = kRowsOfBlock<kSplits>;
-  const std::uint32_t warp_row = row_block<kRows>(a) * kRows + rows_of_warp<kSplits>();
+  constexpr unsigned kRows = kRowsOfBlock<kSlices>;
+  const std::uint32_t warp_row = row_block<kRows>(a) * kRows + rows_of_warp<kSlices>();
   const std::uint32_t row = warp_row + thread_x() % 32 / 4;
   norm_tokens<kType, kTile>(a, tokens, shared.norms);
-  const ColumnRange columns = columns_of_part(a.w.cols, part, parts);
+  const ColumnRange columns = columns_of_split(a.w.cols, split, splits);
   ManySums<kTile> sums;
   float* const squares = shared.squares + thread_x();
   for (unsigned u = 0; u < kTokensOfThread<kTile>; ++u) squares[u * kLinearThreads] = 0;
   for (unsigned first = columns.first; first < columns.end; first += kTileColumns) {
-    prefetch_tiles<kSplits>(a, warp_row, first + kTilesAhead * kTileColumns);
+    prefetch_tiles<kSlices>(a, warp_row, first + kTilesAhead * kTileColumns);
     sync_block();
     load_tile<kType, kTile>(a, shared.norms, tokens, first, shared.tile, squares);
     sync_block();
-    multiply_tile<kType, kTile, kSplits>(a.w, row, first, shared.tile, sums.w);
-    if (a.up.rows > 0) multiply_tile<kType, kTile, kSplits>(a.up, row, first, shared.tile, sums.up);
+    multiply_tile<kType, kTile, kSlices>(a.w, row, first, shared.tile, sums.w);
+    if (a.up.rows > 0) multiply_tile<kType, kTile, kSlices>(a.up, row, first, shared.tile, sums.up);
   }
   if (norm_waits<kType>(a)) add_squares<kTile>(squares, shared.norms);
-  if constexpr (kSplits > 1) {
-    add_splits<kTile, kSplits>(sums.w, shared.shares);
-    if (a.up.rows > 0) add_splits<kTile, kSplits>(sums.up, shared.shares);
+  if constexpr (kSlices > 1) {
+    add_slices<kTile, kSlices>(sums.w, shared.slices);
+    if (a.up.rows > 0) add_slices<kTile, kSlices>(sums.up, shared.slices);
   }
-  if constexpr (kShares) {
-    if (parts > 1 && !join_parts<kTile>(a, sums, shared.norms, shared.before)) return false;
+  if constexpr (kSplitK) {
+    if (splits > 1 && !join_splits<kTile>(a, sums, shared.norms, shared.ticket)) return false;
   }
   sync_block();
-  if (split_of_warp<kSplits>() == 0) finish_rows<kType, kTile>(a, tokens, row, shared.norms, sums);
+  if (slice_of_warp<kSlices>() == 0) finish_rows<kType, kTile>(a, tokens, row, shared.norms, sums);
   return true;
 }
 
 // The first weights of a block set out while the launch before still runs, where it is known which they are.
-template <unsigned kSplits>
+template <unsigned kSlices>
 KV_DEVICE void prefetch_first_tiles(const LinearArguments& a) {
   if (a.routed.chosen != nullptr || a.heads.count > 0) return;
-  const std::uint32_t warp_row = block_x() * kRowsOfBlock<kSplits> + rows_of_warp<kSplits>();
-  const unsigned first = a.shares.parts > 1 ? columns_of_part(a.w.cols, block_y(), a.shares.parts).first : 0;
-  for (unsigned tile = 0; tile < kTilesAhead; ++tile) prefetch_tiles<kSplits>(a, warp_row, first + tile * kTileColumns);
+  const std::uint32_t warp_row = block_x() * kRowsOfBlock<kSlices> + rows_of_warp<kSlices>();
+  const unsigned first = a.split_k.splits > 1 ? columns_of_split(a.w.cols, block_y(), a.split_k.splits).first : 0;
+  for (unsigned tile = 0; tile < kTilesAhead; ++tile) prefetch_tiles<kSlices>(a, warp_row, first + tile * kTileColumns);
 }
 
-// Blocks of kLinearThreads: x over kRowsOfBlock<kSplits> rows (of each head), y over kTile tokens or parts of the
+// Blocks of kLinearThreads: x over kRowsOfBlock<kSlices> rows (of each head), y over kTile tokens or splits of the
 // columns. Of experts x is over tiles of pairs, so that an expert's blocks are neighbours and a prompt may have any
 // length, and y over rows.
-template <Stored kType, unsigned kTile, unsigned kSplits>
+template <Stored kType, unsigned kTile, unsigned kSlices>
 KV_KERNEL KV_RESIDENT(kLinearThreads, 2) void linear_many(LinearArguments a) {
   KV_SHARED(Pack, tile, kTile * kTileStride);
   KV_SHARED(float, norms, kTile * 2);
   KV_SHARED(float, squares, kTile * kTilePacks);
-  KV_SHARED(float, shares, kSplits > 1 ? kLinearThreads * kTile / 2 : 1);
-  KV_SHARED(unsigned, before, 1);
+  KV_SHARED(float, slices, kSlices > 1 ? kLinearThreads * kTile / 2 : 1);
+  KV_SHARED(unsigned, ticket, 1);
   allow_next();
-  prefetch_first_tiles<kSplits>(a);
+  prefetch_first_tiles<kSlices>(a);
   await_previous();
-  many_products<kType, kTile, kSplits>(a, {tile, norms, squares, shares, before});
+  many_products<kType, kTile, kSlices>(a, {tile, norms, squares, slices, ticket});
 }
 
 }  // namespace kvroof::cuda

@@ -50,18 +50,18 @@ const char* copy_in_later(Stream& stream, void* to, std::size_t pitch, const voi
 const char* copy_out_later(Stream& stream, void* to, const void* from, std::size_t bytes) {
   return problem_of(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, handle_of(stream)));
 }
-const char* make_mark(void** mark) {
-  cudaEvent_t event = nullptr;
-  const cudaError_t status = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
-  *mark = event;
+const char* make_event(void** event) {
+  cudaEvent_t made = nullptr;
+  const cudaError_t status = cudaEventCreateWithFlags(&made, cudaEventDisableTiming);
+  *event = made;
   return problem_of(status);
 }
-const char* set_mark(Stream& stream, void* mark) {
-  return problem_of(cudaEventRecord(static_cast<cudaEvent_t>(mark), handle_of(stream)));
+const char* record_event(Stream& stream, void* event) {
+  return problem_of(cudaEventRecord(static_cast<cudaEvent_t>(event), handle_of(stream)));
 }
-const char* wait_for(void* mark) { return problem_of(cudaEventSynchronize(static_cast<cudaEvent_t>(mark))); }
-void release_mark(void* mark) {
-  if (mark != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(mark));
+const char* wait_for_event(void* event) { return problem_of(cudaEventSynchronize(static_cast<cudaEvent_t>(event))); }
+void release_event(void* event) {
+  if (event != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(event));
 }
 const char* open_stream(Stream& stream) {
   cudaStream_t handle = nullptr;
@@ -73,7 +73,7 @@ const char* open_stream(Stream& stream) {
   const cudaError_t probed = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&code_probe));
   stream.overlaps = refusal_of(probed) == nullptr && attributes.ptxVersion >= 90 &&
                     std::getenv("KVROOF_NO_OVERLAP") == nullptr;
-  stream.trains = std::getenv("KVROOF_NO_GRAPHS") == nullptr;
+  stream.graphs = std::getenv("KVROOF_NO_GRAPHS") == nullptr;
   int multiprocessors = 0;
   const char* const why = problem_of(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
   stream.multiprocessors = static_cast<unsigned>(multiprocessors);
@@ -83,16 +83,16 @@ void close_stream(Stream& stream) { cudaStreamDestroy(handle_of(stream)); }
 
 std::size_t launch_reserve() { return std::size_t{64} << 20; }
 
-const char* begin_train(Stream& stream) {
+const char* begin_capture(Stream& stream) {
   return problem_of(cudaStreamBeginCapture(handle_of(stream), cudaStreamCaptureModeThreadLocal));
 }
-const char* end_train(Stream& stream, void** train) {
-  cudaGraph_t graph = nullptr;
-  const cudaError_t captured = cudaStreamEndCapture(handle_of(stream), &graph);
+const char* end_capture(Stream& stream, void** graph) {
+  cudaGraph_t definition = nullptr;
+  const cudaError_t captured = cudaStreamEndCapture(handle_of(stream), &definition);
   if (captured != cudaSuccess) return refusal_of(captured);
   cudaGraphExec_t ready = nullptr;
-  const cudaError_t made = cudaGraphInstantiate(&ready, graph, 0);
-  cudaGraphDestroy(graph);
+  const cudaError_t made = cudaGraphInstantiate(&ready, definition, 0);
+  cudaGraphDestroy(definition);
   if (made != cudaSuccess) return refusal_of(made);
   // What a graph needs on the device is taken now, where there is a way back, and not at its first launch.
   const cudaError_t uploaded = cudaGraphUpload(ready, handle_of(stream));
@@ -100,14 +100,14 @@ const char* end_train(Stream& stream, void** train) {
     cudaGraphExecDestroy(ready);
     return refusal_of(uploaded);
   }
-  *train = ready;
+  *graph = ready;
   return nullptr;
 }
-const char* run_train(Stream& stream, void* train) {
-  return problem_of(cudaGraphLaunch(static_cast<cudaGraphExec_t>(train), handle_of(stream)));
+const char* launch_graph(Stream& stream, void* graph) {
+  return problem_of(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), handle_of(stream)));
 }
-void release_train(void* train) {
-  if (train != nullptr) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(train));
+void release_graph(void* graph) {
+  if (graph != nullptr) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
 }
 
 const char* find_device(DeviceFacts& facts) {
@@ -154,17 +154,17 @@ namespace {
 std::map<void*, std::size_t> g_allocated;
 std::size_t g_in_use = 0;
 
-// A device refuses to give and take memory meanwhile, and spoils what was noted.
-constexpr const char* kMemoryInTrain = "memory asked for or given back between launches that are noted";
-bool g_noting = false;
+// A device refuses to give and take memory meanwhile, and spoils what was captured.
+constexpr const char* kMemoryInCapture = "memory asked for or given back while launches are captured";
+bool g_capturing = false;
 const char* g_spoilt = nullptr;
 
-const char* spoil() { return g_spoilt = kMemoryInTrain; }
+const char* spoil() { return g_spoilt = kMemoryInCapture; }
 
 }  // namespace
 
 const char* allocate(std::size_t bytes, void** out) {
-  if (g_noting) return spoil();
+  if (g_capturing) return spoil();
   if (emulator::failure != nullptr) return emulator::failure;
   const bool room = emulator::memory_limit == 0 || bytes <= emulator::memory_limit - g_in_use;
   *out = room ? std::aligned_alloc(256, (bytes + 255) / 256 * 256) : nullptr;
@@ -176,15 +176,15 @@ const char* allocate(std::size_t bytes, void** out) {
 }
 void release(void* memory) {
   if (memory == nullptr) return;
-  if (g_noting) spoil();
+  if (g_capturing) spoil();
   emulator::catch_up();  // a device has done what it was asked for before it takes memory back
   g_in_use -= g_allocated.extract(memory).mapped();
   std::free(memory);
 }
 namespace {
 
-constexpr const char* kCopyInTrain = "a copy between launches that are noted";
-const char* copied(Stream& stream) { return stream.recording == nullptr ? nullptr : kCopyInTrain; }
+constexpr const char* kCopyInCapture = "a copy while launches are captured";
+const char* copied(Stream& stream) { return stream.captured == nullptr ? nullptr : kCopyInCapture; }
 
 // `rows` runs of `bytes`, which begin `pitch` bytes apart at `to`.
 void copy_rows(void* to, std::size_t pitch, const void* from, std::size_t bytes, std::size_t rows, bool to_device) {
@@ -210,12 +210,12 @@ const char* synchronize(Stream& stream) {
   return copied(stream);
 }
 const char* allocate_pinned(std::size_t bytes, void** out) {
-  if (g_noting) return spoil();
+  if (g_capturing) return spoil();
   *out = ::operator new(bytes, std::nothrow);
   return *out == nullptr ? "out of memory" : nullptr;
 }
 void release_pinned(void* memory) {
-  if (g_noting) spoil();
+  if (g_capturing) spoil();
   ::operator delete(memory);
 }
 const char* copy_in_later(Stream& stream, void* to, std::size_t pitch, const void* from, std::size_t bytes,
@@ -227,19 +227,19 @@ const char* copy_out_later(Stream& stream, void* to, const void* from, std::size
   emulator::later([=] { copy_rows(to, bytes, from, bytes, 1, false); });
   return copied(stream);
 }
-const char* make_mark(void** mark) {
-  *mark = new std::uint64_t{0};
+const char* make_event(void** event) {
+  *event = new std::uint64_t{0};
   return nullptr;
 }
-const char* set_mark(Stream&, void* mark) {
-  *static_cast<std::uint64_t*>(mark) = emulator::asked();
+const char* record_event(Stream&, void* event) {
+  *static_cast<std::uint64_t*>(event) = emulator::asked();
   return nullptr;
 }
-const char* wait_for(void* mark) {
-  emulator::catch_up(*static_cast<std::uint64_t*>(mark));
+const char* wait_for_event(void* event) {
+  emulator::catch_up(*static_cast<std::uint64_t*>(event));
   return nullptr;
 }
-void release_mark(void* mark) { delete static_cast<std::uint64_t*>(mark); }
+void release_event(void* event) { delete static_cast<std::uint64_t*>(event); }
 namespace {
 
 constexpr unsigned kMultiprocessors = 3;
@@ -259,7 +259,7 @@ const char* open_stream(Stream& stream) {
   stream.handle = static_cast<emulator::LaunchQueue*>(new StreamQueue(stream));
   stream.multiprocessors = kMultiprocessors;
   stream.overlaps = std::getenv("KVROOF_NO_OVERLAP") == nullptr;
-  stream.trains = std::getenv("KVROOF_NO_GRAPHS") == nullptr;
+  stream.graphs = std::getenv("KVROOF_NO_GRAPHS") == nullptr;
   return nullptr;
 }
 void close_stream(Stream& stream) {
@@ -269,28 +269,28 @@ void close_stream(Stream& stream) {
 
 std::size_t launch_reserve() { return 0; }
 
-const char* begin_train(Stream& stream) {
-  stream.recording = new emulator::Train;
-  g_noting = true;
+const char* begin_capture(Stream& stream) {
+  stream.captured = new emulator::Graph;
+  g_capturing = true;
   g_spoilt = nullptr;
   return nullptr;
 }
-const char* end_train(Stream& stream, void** train) {
-  *train = std::exchange(stream.recording, nullptr);
-  g_noting = false;
+const char* end_capture(Stream& stream, void** graph) {
+  *graph = std::exchange(stream.captured, nullptr);
+  g_capturing = false;
   if (g_spoilt != nullptr) return g_spoilt;
   if (emulator::memory_limit != 0 && g_in_use >= emulator::memory_limit) return kNoMemory.data();
   if (emulator::watcher == nullptr) return nullptr;
-  for (emulator::Work& launch : *static_cast<emulator::Train*>(*train)) {
+  for (emulator::Work& launch : *static_cast<emulator::Graph*>(*graph)) {
     launch.node = emulator::watcher->cloned(launch.node);
   }
   return nullptr;
 }
-const char* run_train(Stream&, void* train) {
-  emulator::submit_train(*static_cast<emulator::Train*>(train));
+const char* launch_graph(Stream&, void* graph) {
+  emulator::submit_graph(*static_cast<emulator::Graph*>(graph));
   return nullptr;
 }
-void release_train(void* train) { delete static_cast<emulator::Train*>(train); }
+void release_graph(void* graph) { delete static_cast<emulator::Graph*>(graph); }
 const char* find_device(DeviceFacts& facts) {
   std::strncpy(facts.name, "emulator", sizeof facts.name - 1);
   facts.multiprocessors = kMultiprocessors;

@@ -11,16 +11,16 @@ namespace kvroof::cuda {
 const char* allocate_pinned(std::size_t bytes, void** out);
 void release_pinned(void* memory);
 // Copies `rows` runs of `bytes`, which lie behind each other in pinned memory, to where they begin `pitch` bytes apart.
-// Returns at once: the memory may change when a mark that was set afterwards has been reached.
+// Returns at once: the memory may change when an event that was recorded afterwards has been reached.
 const char* copy_in_later(Stream& stream, void* to, std::size_t pitch, const void* from, std::size_t bytes,
                           std::size_t rows);
 // Copies to pinned memory, and returns at once: the bytes are there when the stream is synchronized.
 const char* copy_out_later(Stream& stream, void* to, const void* from, std::size_t bytes);
-// A place in what a stream is asked for (a CUDA event): set after all of it so far, and waited for by the host.
-const char* make_mark(void** mark);
-const char* set_mark(Stream& stream, void* mark);
-const char* wait_for(void* mark);
-void release_mark(void* mark);
+// A CUDA event: recorded after all that the stream was asked for so far, and waited for by the host.
+const char* make_event(void** event);
+const char* record_event(Stream& stream, void* event);
+const char* wait_for_event(void* event);
+void release_event(void* event);
 
 // Pinned memory, owned.
 class PinnedBuffer {

@@ -79,13 +79,13 @@ KV_DEVICE void rotate_head(const PrepareArguments& a, const HeadPart& part, unsi
   if (!part.rotates) return;
   sync_warp();
   for (unsigned i = thread_x() % 32; i < a.rotary_pairs; i += 32) {
-    const float* turn = a.turns + (std::size_t{token} * a.rotary_pairs + i) * 2;
+    const float* cos_sin = a.cos_sin + (std::size_t{token} * a.rotary_pairs + i) * 2;
     float* one = row + part.rotary_first + (a.adjacent ? 2 * i : i);
     float* other = row + part.rotary_first + (a.adjacent ? 2 * i + 1 : i + a.rotary_pairs);
     const float first = *one;
     const float second = *other;
-    *one = first * turn[0] - second * turn[1];
-    *other = second * turn[0] + first * turn[1];
+    *one = first * cos_sin[0] - second * cos_sin[1];
+    *other = second * cos_sin[0] + first * cos_sin[1];
   }
 }
 

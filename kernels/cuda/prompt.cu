@@ -67,8 +67,8 @@ void run_prepare(Stream& stream, Stored weights, Stored cache, const PrepareArgu
                            : run_prepare_as<Stored::kF16>(stream, cache, a);
 }
 
-void run_turns(Stream& stream, const RotaryArguments& a) {
-  launch(stream, &make_turns, {(a.tokens * a.pairs + kRowThreads - 1) / kRowThreads}, kRowThreads, a);
+void run_cos_sin(Stream& stream, const RotaryArguments& a) {
+  launch(stream, &make_cos_sin, {(a.tokens * a.pairs + kRowThreads - 1) / kRowThreads}, kRowThreads, a);
 }
 
 void run_embed(Stream& stream, Stored weights, const EmbedArguments& a) {

@@ -7,18 +7,18 @@ namespace kvroof::cuda {
 namespace {
 
 void score_last_row(Stream& stream, const ScoreArguments& a) {
-  launch(stream, &last_row_scores, {a.row_parts, a.sequences}, kRowThreads, a);
+  launch(stream, &last_row_scores, {a.row_splits, a.sequences}, kRowThreads, a);
 }
 
 }  // namespace
 
 void run_noisy_sums(Stream& stream, const ScoreArguments& a) {
-  launch(stream, &noisy_sums, {runs_of(a)}, kScoreThreads, a);
+  launch(stream, &noisy_sums, {blocks_of(a)}, kScoreThreads, a);
 }
 
 void run_update_scores(Stream& stream, const ScoreArguments& a) {
   if (a.kind == ScoreKind::kLastRow) return score_last_row(stream, a);
-  launch(stream, &update_scores, {runs_of(a)}, kScoreThreads, a);
+  launch(stream, &update_scores, {blocks_of(a)}, kScoreThreads, a);
 }
 
 void run_choose_lowest(Stream& stream, const ChooseArguments& a) {

@@ -1,50 +1,50 @@
-// Scores of a policy by launches of their own, where attention itself cannot keep them (score_pieces.cuh), and those of
+// Scores of a policy by launches of their own, where attention itself cannot keep them (score_slots.cuh), and those of
 // a prompt's rows.
 #pragma once
 
-#include "kernels/cuda/score_pieces.cuh"
+#include "kernels/cuda/score_slots.cuh"
 
 namespace kvroof::cuda {
 
 constexpr unsigned kRowThreads = 256;  // of blocks that take a slot a thread
 static_assert(kRowSlots == kRowThreads);
 
-// The max and sum of exp((logit + noise) / temperature) over a run's pieces, for each query head; a block of
-// kScoreThreads for each run.
+// The max and sum of exp((logit + noise) / temperature) over a block's splits, for each query head. Blocks
+// of kScoreThreads, blocks_of() of them.
 KV_PLAIN_KERNEL KV_RESIDENT(kScoreThreads, 6) void noisy_sums(ScoreArguments a) {
   KV_SHARED(ExpSum, warps, kScoreThreads / 32);
-  RunWalk walk = run_of_block(a);
-  RunPiece piece;
-  bool there = next_piece(a, walk, piece);
+  ItemRange range = range_of_block(a);
+  KvSplit split;
+  bool there = next_split(a, range, split);
   await_previous();
-  for (; there; there = next_piece(a, walk, piece)) {
-    if (piece.unit % a.passes != 0) continue;
-    const ScoreHead h = score_head(a, piece.unit);
-    keep_own_noise(a, h, piece);
+  for (; there; there = next_split(a, range, split)) {
+    if (split.unit % a.passes != 0) continue;
+    const ScoreHead h = score_head(a, split.unit);
+    keep_own_noise(a, h, split);
     for (unsigned g = 0; g < a.group; ++g) {
-      const ExpSum all = join_over_block(noisy_sum_of_thread<false>(a, h, piece, g), warps);
+      const ExpSum all = join_over_block(noisy_sum_of_thread<false>(a, h, split, g), warps);
       if (thread_x() != 0) continue;
-      const std::size_t row = std::size_t{h.unit + pass_of<false>(a, g)} * a.most_parts + piece.part;
+      const std::size_t row = std::size_t{h.unit + pass_of<false>(a, g)} * a.most_splits + split.index;
       a.noisy_max[place_of<false>(a, row, g)] = all.highest;
       a.noisy_sum[place_of<false>(a, row, g)] = all.sum;
     }
   }
 }
 
-// The log-sum-exp of the noisy logits of query head g, from its parts; for all lanes of a warp.
+// The log-sum-exp of the noisy logits of query head g, from its splits; for all lanes of a warp.
 KV_DEVICE float noisy_log_sum(const ScoreArguments& a, const ScoreHead& h, unsigned g) {
-  const std::uint32_t parts = parts_of(a, a.units[h.unit], h.row.length);
-  const std::size_t first = std::size_t{h.unit + pass_of<false>(a, g)} * a.most_parts;
+  const std::uint32_t splits = splits_of(a, a.units[h.unit], h.row.length);
+  const std::size_t first = std::size_t{h.unit + pass_of<false>(a, g)} * a.most_splits;
   const unsigned lane = thread_x() % 32;
   float highest = kNever;
   KV_UNROLL_BY(1)
-  for (unsigned p = lane; p < parts; p += 32) {
+  for (unsigned p = lane; p < splits; p += 32) {
     highest = higher_of(highest, a.noisy_max[place_of<false>(a, first + p, g)]);
   }
   highest = max_over(highest, 32);
   float total = 0;
   KV_UNROLL_BY(1)
-  for (unsigned p = lane; p < parts; p += 32) {
+  for (unsigned p = lane; p < splits; p += 32) {
     const std::size_t at = place_of<false>(a, first + p, g);
     total += a.noisy_sum[at] * exp_of(a.noisy_max[at] - highest);
   }
@@ -68,36 +68,36 @@ KV_DEVICE void give_up_lowest(const Victim& best, std::uint64_t* scratch, Victim
   if (least == kNoKey ? thread_x() == 0 : best.key == least) *victim = best;
 }
 
-// The parts' victims become that of the head and of those after it, as in store_victim(); by the block that finished
+// The splits' victims become that of the head and of those after it, as in store_victim(); by the block that finished
 // the last of them.
-KV_DEVICE void choose_victim(const ScoreArguments& a, const ScoreHead& h, const Victim* victims, std::uint32_t parts,
+KV_DEVICE void choose_victim(const ScoreArguments& a, const ScoreHead& h, const Victim* victims, std::uint32_t splits,
                              std::uint32_t heads) {
   if (thread_x() >= 32) return;
   Victim best;
   KV_UNROLL_BY(1)
-  for (unsigned p = thread_x(); p < parts; p += 32) {
+  for (unsigned p = thread_x(); p < splits; p += 32) {
     const Victim other = victims[p];
     if (other.key < best.key) best = other;
   }
   store_victim(a, h, best, lowest_over_warp(best.key), heads);
 }
 
-// A block of kScoreThreads for each run.
+// Blocks of kScoreThreads, blocks_of() of them.
 KV_PLAIN_KERNEL KV_RESIDENT(kScoreThreads, 6) void update_scores(ScoreArguments a) {
   KV_SHARED(float, sums, kMostScoreGroup);
   KV_SHARED(std::uint64_t, keys, kScoreThreads / 32);
-  KV_SHARED(unsigned, before, 1);
-  RunWalk walk = run_of_block(a);
-  RunPiece piece;
-  bool there = next_piece(a, walk, piece);  // the host sent what says it before a step's launches
+  KV_SHARED(unsigned, ticket, 1);
+  ItemRange range = range_of_block(a);
+  KvSplit split;
+  bool there = next_split(a, range, split);  // the host sent what says it before a step's launches
   await_previous();
-  for (; there; there = next_piece(a, walk, piece)) {
-    if (piece.unit % a.passes != 0) continue;
-    const ScoreHead h = score_head(a, piece.unit);
+  for (; there; there = next_split(a, range, split)) {
+    if (split.unit % a.passes != 0) continue;
+    const ScoreHead h = score_head(a, split.unit);
     load_log_sums(a, h, sums);
-    Victim* victims = a.victims + std::size_t{h.unit} * a.most_parts;
-    give_up_lowest(score_slots<false>(a, h, piece, sums), keys, victims + piece.part);
-    finish_part(a.finished + h.unit, piece.parts, before, [&] { choose_victim(a, h, victims, piece.parts, 1); });
+    Victim* victims = a.victims + std::size_t{h.unit} * a.most_splits;
+    give_up_lowest(score_slots<false>(a, h, split, sums), keys, victims + split.index);
+    finish_split(a.finished + h.unit, split.splits, ticket, [&] { choose_victim(a, h, victims, split.splits, 1); });
   }
 }
 
@@ -116,16 +116,16 @@ KV_DEVICE float layer_weight(const ScoreArguments& a, std::uint32_t unit, std::u
 }
 
 // The scores of rows whose sequence keeps one set for all heads of the layer, which so have equal tokens in equal
-// slots. Blocks of kRowThreads, x over parts of kRowSlots, y over sequences.
+// slots. Blocks of kRowThreads, x over splits of kRowSlots, y over sequences.
 KV_PLAIN_KERNEL void last_row_scores(ScoreArguments a) {
   KV_SHARED(std::uint64_t, keys, kRowThreads / 32);
-  KV_SHARED(unsigned, before, 1);
+  KV_SHARED(unsigned, ticket, 1);
   await_previous();
   const ScoreHead h = score_head(a, block_y() * a.storage_heads * a.passes);
   const std::uint32_t first = block_x() * kRowSlots;
   if (first >= h.row.length) return;
   const std::uint32_t count = h.row.length - first < kRowSlots ? h.row.length - first : kRowSlots;
-  Victim* victims = a.victims + std::size_t{block_y()} * a.row_parts;
+  Victim* victims = a.victims + std::size_t{block_y()} * a.row_splits;
   Victim best;
   if (thread_x() < count) {
     const std::uint32_t slot = first + thread_x();
@@ -135,9 +135,9 @@ KV_PLAIN_KERNEL void last_row_scores(ScoreArguments a) {
   }
   give_up_lowest(best, keys, victims + block_x());
   if (a.queries > 0) return;  // of a prompt
-  const std::uint32_t parts = (h.row.length + kRowSlots - 1) / kRowSlots;
-  finish_part(a.finished + h.unit, parts, before, [&] {
-    choose_victim(a, h, victims, parts, a.storage_heads);
+  const std::uint32_t splits = (h.row.length + kRowSlots - 1) / kRowSlots;
+  finish_split(a.finished + h.unit, splits, ticket, [&] {
+    choose_victim(a, h, victims, splits, a.storage_heads);
   });
 }
 

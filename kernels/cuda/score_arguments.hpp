@@ -10,12 +10,12 @@ enum class ScoreReduction : std::uint8_t { kSum, kMean, kMax };
 enum class ScoreNoise : std::uint8_t { kNone, kPerToken, kPerQuery };
 
 constexpr std::uint32_t kNoToken = 0xffffffffU;
-// Blocks that share a run of attention. A block meets units one after another, and of each it waits for memory several
+// Blocks for each one of attention. A block meets units one after another, and of each it waits for memory several
 // times over: more and smaller ones wait at the same time.
 constexpr std::uint32_t kScoreBlocks = 2;
 constexpr std::uint32_t kRowSlots = 256;  // of a block where a sequence has one set of slots (kLastRow)
 
-// The slot that a part of a head would give up, or none.
+// The slot that a split of a head would give up, or none.
 struct Victim {
   std::uint64_t key = ~std::uint64_t{0};  // score in the order of unsigned numbers, then position: the least goes
   std::uint32_t slot = 0;
@@ -36,7 +36,7 @@ struct ScoreRule {
 };
 
 // The state after a row.
-struct ScoreArguments : ScoreRule, RunArguments {  // `rows` are given; of a prompt [queries]
+struct ScoreArguments : ScoreRule, KvSchedule {  // `rows` are given; of a prompt [queries]
   const std::uint32_t* query = nullptr;  // [sequences] position
   std::uint32_t passes = 1;              // units of a storage head
   std::uint32_t group = 1;               // query heads of a storage head
@@ -44,10 +44,10 @@ struct ScoreArguments : ScoreRule, RunArguments {  // `rows` are given; of a pro
   std::uint32_t storage_heads = 1;
   std::uint32_t sequences = 1;
   const float* log_sums = nullptr;       // [units, kernel_group]
-  float* noisy_max = nullptr;            // [units, most_parts, kernel_group] of the noisy softmax
+  float* noisy_max = nullptr;            // [units, most_splits, kernel_group] of the noisy softmax
   float* noisy_sum = nullptr;
-  Victim* victims = nullptr;             // [units, most_parts]; of kLastRow [sequences, row_parts]
-  std::uint32_t row_parts = 1;           // of kRowSlots each that the longest row has
+  Victim* victims = nullptr;             // [units, most_splits]; of kLastRow [sequences, row_splits]
+  std::uint32_t row_splits = 1;           // of kRowSlots each that the longest row has
   unsigned* finished = nullptr;          // [units]; 0 before and after
   std::uint32_t* evicted = nullptr;      // [sequences, storage heads]: position of the victim, or kNoToken
   // A prompt's: rows of `queries` consecutive tokens from `first_query` on.

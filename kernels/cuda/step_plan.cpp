@@ -16,7 +16,7 @@ std::uint32_t planned_length(std::uint32_t length, std::uint32_t capacity) {
 
 ScoreArguments score_arguments(const AttentionPlan& plan, const AttentionArguments& attention, DeviceBuffer& memory) {
   ScoreArguments a;
-  static_cast<RunArguments&>(a) = plan.runs(kScoreBlocks);
+  static_cast<KvSchedule&>(a) = plan.schedule(kScoreBlocks);
   a.items = attention.items;
   a.units = attention.units;
   a.query = attention.query;
@@ -27,14 +27,14 @@ ScoreArguments score_arguments(const AttentionPlan& plan, const AttentionArgumen
   a.sequences = static_cast<std::uint32_t>(plan.units().size()) / (a.storage_heads * a.passes);
   a.log_sums = attention.log_sums;
   for (const AttentionUnit& unit : plan.units()) {
-    a.row_parts = std::max(a.row_parts, (unit.length + kRowSlots - 1) / kRowSlots);
+    a.row_splits = std::max(a.row_splits, (unit.length + kRowSlots - 1) / kRowSlots);
   }
-  const std::size_t parts = plan.units().size() * a.most_parts;
-  const std::size_t victims = std::max(parts, std::size_t{a.sequences} * a.row_parts);
-  memory.reserve(victims * sizeof(Victim) + parts * 2 * plan.kernel_group() * sizeof(float));
+  const std::size_t splits = plan.units().size() * a.most_splits;
+  const std::size_t victims = std::max(splits, std::size_t{a.sequences} * a.row_splits);
+  memory.reserve(victims * sizeof(Victim) + splits * 2 * plan.kernel_group() * sizeof(float));
   a.victims = memory.at<Victim>();
   a.noisy_max = memory.at<float>(victims * sizeof(Victim));
-  a.noisy_sum = a.noisy_max + parts * plan.kernel_group();
+  a.noisy_sum = a.noisy_max + splits * plan.kernel_group();
   return a;
 }
 
@@ -67,7 +67,7 @@ void StepPlan::build(const Shape& shape, std::span<const DeviceCache* const> cac
       plans[l].add(std::span(slots[l]).last(shape.storage_heads), 0, lengths);
     }
     plans[l].cut(shape.blocks, shape.width, shape.slot_bytes);
-    parts_.reserve(plans[l].part_bytes(shape.width));
+    parts_.reserve(plans[l].split_bytes(shape.width));
     score_arguments(plans[l], {}, scores_);
     if (shape.scores) logits_.reserve(plans[l].logit_floats() * sizeof(float));
   }

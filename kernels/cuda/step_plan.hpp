@@ -52,14 +52,14 @@ class StepPlan {
   // No step is served until the next build().
   void forget() {
     limits_.clear();
-    train_ = {};
+    graph_ = {};
   }
 
-  // The launches of a step, once they were noted; none after forget() or build().
-  struct StepTrain : Train {
+  // The launches of a step, once they were captured; none after forget() or build().
+  struct StepGraph : DeclaredGraph {
     bool loaded = false;  // a step was launched one by one, so that the device has all the code
   };
-  [[nodiscard]] StepTrain& train() { return train_; }
+  [[nodiscard]] StepGraph& graph() { return graph_; }
 
   [[nodiscard]] DeviceBuffer& rows() { return rows_; }  // [layers, sequences] StepRow, sent before each step
   [[nodiscard]] const StepLayer& layer(LayerId layer) const { return layers_[layer.value]; }
@@ -68,7 +68,7 @@ class StepPlan {
 
  private:
   Stream& stream_;
-  StepTrain train_;
+  StepGraph graph_;
   std::vector<StepLayer> layers_;
   std::vector<std::uint32_t> limits_;  // of the rows' lengths
   std::vector<DeviceBuffer> tables_, slot_tables_;  // of each layer

@@ -15,7 +15,7 @@ WeightUpload::WeightUpload(Stream& stream, UploadRing ring)
   const char* problem = nullptr;
   for (Buffer& buffer : buffers_) {
     if (problem == nullptr) problem = allocate_pinned(bytes_, &buffer.memory);
-    if (problem == nullptr) problem = make_mark(&buffer.copied);
+    if (problem == nullptr) problem = make_event(&buffer.copied);
   }
   if (problem != nullptr) release();
   check_device(problem, "asking for pinned memory of the host");
@@ -28,7 +28,7 @@ WeightUpload::~WeightUpload() {
 
 void WeightUpload::release() {
   for (const Buffer& buffer : buffers_) {
-    release_mark(buffer.copied);
+    release_event(buffer.copied);
     release_pinned(buffer.memory);
   }
 }
@@ -41,7 +41,7 @@ void WeightUpload::send(const Weight& weight, std::byte* to) {
 
 ElementSink::Room WeightUpload::room(const ElementPiece& piece) {
   const Buffer& buffer = buffers_[next_];
-  check_device(wait_for(buffer.copied), kCopying);
+  check_device(wait_for_event(buffer.copied), kCopying);
   return {static_cast<std::byte*>(buffer.memory), piece.width};
 }
 
@@ -51,7 +51,7 @@ void WeightUpload::written(const ElementPiece& piece) {
   check_device(copy_in_later(stream_, to_ + piece.first * size, weight_->cols * size, buffer.memory,
                              piece.width * size, piece.rows),
                kCopying);
-  check_device(set_mark(stream_, buffer.copied), kCopying);
+  check_device(record_event(stream_, buffer.copied), kCopying);
   next_ = (next_ + 1) % buffers_.size();
 }
 

@@ -34,7 +34,7 @@ class WeightUpload final : public ElementSink {
  private:
   struct Buffer {
     void* memory = nullptr;
-    void* copied = nullptr;  // the mark after its last copy
+    void* copied = nullptr;  // the event after its last copy
   };
   void release();
 

@@ -28,7 +28,7 @@ void LaunchRecorder::add(const LaunchMeaning& meaning, std::uint64_t node, bool 
 
 void LaunchRecorder::begin_launch(const LaunchMeaning& meaning) {
   in_launch_ = true;
-  if (noting_ || recorder_ == nullptr) return;
+  if (capturing_ || recorder_ == nullptr) return;
   std::vector<OperatorRecord> records;
   add(meaning, 0, true, records);
   recorder_->begin_launch(std::move(records));
@@ -36,27 +36,27 @@ void LaunchRecorder::begin_launch(const LaunchMeaning& meaning) {
 
 void LaunchRecorder::end_launch() {
   in_launch_ = false;
-  if (noting_) {
-    ++noted_;
+  if (capturing_) {
+    ++captured_;
   } else if (recorder_ != nullptr) {
     recorder_->end_launch();
   }
 }
 
 void LaunchRecorder::begin_train() {
-  noting_ = true;
-  noted_ = 0;
+  capturing_ = true;
+  captured_ = 0;
   created_.clear();
   nodes_.clear();
 }
 
 void LaunchRecorder::created(std::uint64_t node) {
-  if (noting_ && in_launch_) created_[node] = {noted_, node};
+  if (capturing_ && in_launch_) created_[node] = {captured_, node};
 }
 
 void LaunchRecorder::cloned(std::uint64_t node, std::uint64_t from) {
   const auto found = created_.find(from);
-  if (!noting_ || found == created_.end()) return;
+  if (!capturing_ || found == created_.end()) return;
   const Node original = found->second;
   created_[node] = original;
   // A copy that is copied again is not what runs.
@@ -71,7 +71,7 @@ void LaunchRecorder::cloned(std::uint64_t node, std::uint64_t from) {
 
 // Where CUPTI told of no copy of a node, records of its kernels can only name the node itself.
 void LaunchRecorder::end_train() {
-  noting_ = false;
+  capturing_ = false;
   std::set<std::uint64_t> copied;
   for (const auto& [node, of] : nodes_) copied.insert(of.captured);
   for (const auto& [node, of] : created_) {

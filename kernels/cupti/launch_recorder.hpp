@@ -30,7 +30,7 @@ class LaunchRecorder final : public LaunchObserver, public GraphNodes {
   void created(std::uint64_t node) override;
   void cloned(std::uint64_t node, std::uint64_t from) override;
 
-  // Launches of a graph some of whose noted launches have no node: their kernels have no meaning.
+  // Launches of a graph some of whose captured launches have no node: their kernels have no meaning.
   [[nodiscard]] std::uint64_t unexplained() const { return unexplained_; }
 
  private:
@@ -43,10 +43,10 @@ class LaunchRecorder final : public LaunchObserver, public GraphNodes {
 
   ActivityRecorder* recorder_ = nullptr;
   std::uint32_t step_ = 0;
-  bool noting_ = false, in_launch_ = false;
-  std::uint32_t noted_ = 0;  // launches of the last train
-  std::map<std::uint64_t, Node> created_;               // captured or copied, while noting
-  std::vector<std::pair<std::uint64_t, Node>> nodes_;  // the copies of the last train, or what has none
+  bool capturing_ = false, in_launch_ = false;
+  std::uint32_t captured_ = 0;  // launches of the last graph
+  std::map<std::uint64_t, Node> created_;               // captured or copied, while capturing
+  std::vector<std::pair<std::uint64_t, Node>> nodes_;  // the copies of the last graph, or what has none
   std::uint64_t unexplained_ = 0;
 };
 

@@ -33,7 +33,7 @@ struct Run {
   std::vector<std::uint64_t> first_row;  // of each unit
   StoredRows keys, values;
   std::vector<std::uint32_t> positions, query;
-  std::vector<float> q, alibi, sinks, part_max, part_sum, part_out, logits, log_sums, out;
+  std::vector<float> q, alibi, sinks, split_max, split_sum, split_out, logits, log_sums, out;
   std::vector<unsigned> finished;
   AttentionArguments arguments;
 };
@@ -47,19 +47,19 @@ void spoil_rows(StoredRows& rows, std::uint64_t first, std::uint64_t count) {
 }
 
 // The items of all units, for up to `blocks` blocks.
-RunArguments cut(const Case& c, unsigned blocks, Run& run) {
-  RunArguments runs;
+KvSchedule cut(const Case& c, unsigned blocks, Run& run) {
+  KvSchedule schedule;
   for (std::uint32_t u = 0; u < run.units.size(); ++u) {
     run.units[u].first_item = static_cast<std::uint32_t>(run.items.size());
     run.items.insert(run.items.end(), (run.units[u].length + c.item - 1) / c.item, u);
   }
-  runs.units = run.units.data();
-  runs.items = run.items.data();
-  runs.item_count = static_cast<std::uint32_t>(run.items.size());
-  runs.item_slots = c.item;
-  runs.run_items = (runs.item_count + blocks - 1) / blocks;
-  runs.most_parts = runs_of(runs);
-  return runs;
+  schedule.units = run.units.data();
+  schedule.items = run.items.data();
+  schedule.item_count = static_cast<std::uint32_t>(run.items.size());
+  schedule.item_slots = c.item;
+  schedule.block_items = (schedule.item_count + blocks - 1) / blocks;
+  schedule.most_splits = blocks_of(schedule);
+  return schedule;
 }
 
 Run make_run(const Case& c, Stored type, unsigned group, unsigned width, std::uint32_t seed, unsigned blocks = 1) {
@@ -81,12 +81,12 @@ Run make_run(const Case& c, Stored type, unsigned group, unsigned width, std::ui
   for (std::uint32_t i = 0; i < sequences * heads * c.head_dim; ++i) run.q.push_back(normal(random));
   for (std::uint32_t h = 0; h < heads; ++h) run.alibi.push_back(0.01F * static_cast<float>(h + 1));
   for (std::uint32_t h = 0; h < heads; ++h) run.sinks.push_back(1.5F * static_cast<float>(h % 5) - 2);
-  const RunArguments runs = cut(c, blocks, run);
-  const std::size_t parts = c.lengths.size() * runs.most_parts * group;
+  const KvSchedule schedule = cut(c, blocks, run);
+  const std::size_t splits = c.lengths.size() * schedule.most_splits * group;
   const float poison = std::numeric_limits<float>::quiet_NaN();
-  run.part_max.assign(parts, poison);
-  run.part_sum.assign(parts, poison);
-  run.part_out.assign(parts * width, poison);
+  run.split_max.assign(splits, poison);
+  run.split_sum.assign(splits, poison);
+  run.split_out.assign(splits * width, poison);
   run.logits.assign(rows * group, poison);
   run.log_sums.assign(c.lengths.size() * group, poison);
   run.out.assign(std::size_t{sequences} * heads * c.value_dim, poison);
@@ -100,10 +100,10 @@ Run make_run(const Case& c, Stored type, unsigned group, unsigned width, std::ui
                           run.keys.scales.data() + row, run.values.scales.data() + row,
                           run.positions.data() + row, run.logits.data() + row * group};
   }
-  run.arguments = {runs, run.keys.row_bytes, run.values.row_bytes, run.q.data(), run.query.data(), heads,
+  run.arguments = {schedule, run.keys.row_bytes, run.values.row_bytes, run.q.data(), run.query.data(), heads,
                    c.head_dim, c.value_dim, 0.1F, c.softcap, c.window, c.alibi ? run.alibi.data() : nullptr,
                    c.sinks ? run.sinks.data() : nullptr, group,
-                   run.part_max.data(), run.part_sum.data(), run.part_out.data(),
+                   run.split_max.data(), run.split_sum.data(), run.split_out.data(),
                    run.finished.data(), run.log_sums.data(), run.out.data()};
   return run;
 }
@@ -153,13 +153,14 @@ void check_against_twin(const Case& c, const Run& run, unsigned group) {
 template <Stored kType, unsigned kWidth>
 void check_case(const Case& c, unsigned blocks) {
   Run run = make_run(c, kType, c.group, kWidth, 7, blocks);
-  emulator::run({runs_of(run.arguments)}, {kAttentionThreads}, [&] { decode_attention<kType, kWidth>(run.arguments); });
+  emulator::run({blocks_of(run.arguments)}, {kAttentionThreads},
+                [&] { decode_attention<kType, kWidth>(run.arguments); });
   check_against_twin(c, run, c.group);
 }
 
 }  // namespace
 
-TEST_CASE("decode attention equals attention in double precision for ragged units, however they are cut into runs") {
+TEST_CASE("decode attention equals attention in double precision for ragged units, however they are split") {
   const std::vector<std::uint32_t> ragged = {1, 2, 31, 300};
   check_case<Stored::kBF16, 128>({.kv_heads = 2, .lengths = ragged}, 1);
   check_case<Stored::kBF16, 128>({.kv_heads = 2, .lengths = ragged, .item = 7}, 5);
@@ -167,7 +168,7 @@ TEST_CASE("decode attention equals attention in double precision for ragged unit
   check_case<Stored::kBF16, 256>({.group = 2, .head_dim = 256, .value_dim = 256, .lengths = ragged}, 2);
 }
 
-TEST_CASE("a sink has its share of the attention of its head, once, whatever parts a unit is cut into") {
+TEST_CASE("a sink has its share of the attention of its head, once, whatever splits a unit is cut into") {
   const std::vector<std::uint32_t> ragged = {1, 2, 31, 300};
   check_case<Stored::kBF16, 128>({.kv_heads = 2, .lengths = ragged, .sinks = true}, 1);
   check_case<Stored::kBF16, 128>({.kv_heads = 2, .group = 3, .lengths = ragged, .item = 7, .sinks = true}, 5);
@@ -180,14 +181,14 @@ TEST_CASE("a sink has its share of the attention of its head, once, whatever par
 TEST_CASE("what is brought ahead of its use ends with the rows, though units are longer") {
   constexpr std::uint32_t kPlanned = 300, kLength = 70;
   Run run = make_run({.kv_heads = 2, .lengths = {kPlanned, kPlanned}}, Stored::kBF16, 1, 128, 7, 10);
-  REQUIRE(run.arguments.run_items == 1);
+  REQUIRE(run.arguments.block_items == 1);
   const std::vector<StepRow> rows = {{.length = kLength}};
   std::vector<const std::byte*> lines;
   const auto lines_of = [&](const StepRow* of) {
     lines.clear();
     run.arguments.rows = of;
     emulator::prefetched = &lines;
-    emulator::run({runs_of(run.arguments)}, {kAttentionThreads},
+    emulator::run({blocks_of(run.arguments)}, {kAttentionThreads},
                   [&] { decode_attention<Stored::kBF16, 128>(run.arguments); });
     emulator::prefetched = nullptr;
     return lines.size();
@@ -293,7 +294,7 @@ TEST_CASE("rows beyond those that are there are not met where units are as long 
       Run run = make_run(c, Stored::kBF16, 1, 128, 7, blocks);
       const std::vector<StepRow> rows = {{lengths[0]}, {lengths[1]}};
       run.arguments.rows = rows.data();
-      emulator::run({runs_of(run.arguments)}, {kAttentionThreads},
+      emulator::run({blocks_of(run.arguments)}, {kAttentionThreads},
                     [&] { decode_attention<Stored::kBF16, 128>(run.arguments); });
       Case shorter = c;
       shorter.lengths = {lengths[0], lengths[0], lengths[1], lengths[1]};
@@ -302,10 +303,10 @@ TEST_CASE("rows beyond those that are there are not met where units are as long 
   }
 }
 
-TEST_CASE("runs are equally long to an item, and items not so short that a run's sums outweigh an eighth of its rows") {
+TEST_CASE("blocks take as many items to one, and none is so short that a split's sums outweigh an eighth of its rows") {
   struct Cut {
-    RunArguments runs, thirds;
-    std::uint64_t parts;  // of all units, at most
+    KvSchedule schedule, thirds;
+    std::uint64_t splits;  // of all units, at most
   };
   const auto cut = [](const std::vector<std::uint32_t>& lengths, std::uint32_t group, unsigned width,
                       std::uint64_t slot_bytes, std::uint32_t unit_heads = kMostGroup) {
@@ -313,24 +314,24 @@ TEST_CASE("runs are equally long to an item, and items not so short that a run's
     const CacheSlots slots;
     for (const std::uint32_t length : lengths) plan.add({&slots, 1}, 0, {&length, 1});
     plan.cut(100, width, slot_bytes);
-    return Cut{plan.runs(), plan.runs(3), plan.parts()};
+    return Cut{plan.schedule(), plan.schedule(3), plan.splits()};
   };
-  CHECK(cut({4096}, 1, 128, 512).runs.item_slots == 64);
-  CHECK(runs_of(cut({4096}, 1, 128, 512).runs) == 64);        // a block each
-  CHECK(cut({4096}, 8, 128, 512).runs.item_slots == 64);      // 4 KiB of sums, 512 bytes of a slot
-  CHECK(cut({4096}, 8, 128, 136).runs.item_slots == 256);     // int4
-  CHECK(cut({4096}, 16, 512, 1152, kLatentHeads).runs.item_slots == 256);
-  CHECK(cut({64 * 250}, 1, 128, 512).runs.run_items == 3);    // 84 blocks, the last takes one
-  CHECK(cut({64 * 250}, 1, 128, 512).parts == 84);
-  CHECK(cut({1 << 20}, 1, 128, 512).runs.item_slots == 256);  // no more than 64 for each block
-  CHECK(cut({1 << 20}, 1, 128, 512).runs.run_items == 41);
-  // 4,910 items in runs of 50: the first 4,895 are in 98 of them.
+  CHECK(cut({4096}, 1, 128, 512).schedule.item_slots == 64);
+  CHECK(blocks_of(cut({4096}, 1, 128, 512).schedule) == 64);        // a block each
+  CHECK(cut({4096}, 8, 128, 512).schedule.item_slots == 64);      // 4 KiB of sums, 512 bytes of a slot
+  CHECK(cut({4096}, 8, 128, 136).schedule.item_slots == 256);     // int4
+  CHECK(cut({4096}, 16, 512, 1152, kLatentHeads).schedule.item_slots == 256);
+  CHECK(cut({64 * 250}, 1, 128, 512).schedule.block_items == 3);    // 84 blocks, the last takes one
+  CHECK(cut({64 * 250}, 1, 128, 512).splits == 84);
+  CHECK(cut({1 << 20}, 1, 128, 512).schedule.item_slots == 256);  // no more than 64 for each block
+  CHECK(cut({1 << 20}, 1, 128, 512).schedule.block_items == 41);
+  // 4,910 items, of which a block takes 50: the first 4,895 are those of 98.
   const Cut ragged = cut({64 * 9790, 640, 640, 640}, 1, 128, 512);
-  CHECK(ragged.runs.item_slots == 128);
-  CHECK(ragged.runs.run_items == 50);
-  CHECK(ragged.runs.most_parts == 98);
-  // A third of a run of 3 is an item, of one of 50 17 items: the first 4,895 are in 288 of those.
-  CHECK(runs_of(cut({64 * 250}, 1, 128, 512).thirds) == 250);
-  CHECK(ragged.thirds.run_items == 17);
-  CHECK(ragged.thirds.most_parts == 288);
+  CHECK(ragged.schedule.item_slots == 128);
+  CHECK(ragged.schedule.block_items == 50);
+  CHECK(ragged.schedule.most_splits == 98);
+  // A third of 3 items is one, of 50 are 17: the first 4,895 are in 288 of those.
+  CHECK(blocks_of(cut({64 * 250}, 1, 128, 512).thirds) == 250);
+  CHECK(ragged.thirds.block_items == 17);
+  CHECK(ragged.thirds.most_splits == 288);
 }

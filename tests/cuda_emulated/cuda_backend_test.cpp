@@ -164,7 +164,7 @@ TEST_CASE("the device chooses of each row what the host would, whoever decides w
     for (cuda::CudaBackend& backend : backends) {
       for (std::uint32_t s = 0; s < 3; ++s) backend.prefill(s, prompt_of(model, 9 + s), 4, last, {});
     }
-    for (std::uint32_t step = 0; step < 3; ++step) {  // the second is the first that is a train
+    for (std::uint32_t step = 0; step < 3; ++step) {  // the second is the first that is a graph
       std::vector<DecodeEntry> entries;
       for (std::uint32_t s = 0; s < 3; ++s) entries.push_back({s, (17 * step + 31 * s + 3) % vocab});
       std::vector<TokenChoice> choices(3, {-1, 1.0F});

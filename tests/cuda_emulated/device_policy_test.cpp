@@ -86,7 +86,7 @@ void check_same(const Model& model, const std::string& policy, std::uint32_t bat
 
 }  // namespace
 
-TEST_CASE("steps made as one train of launches are the steps launched one by one, while sequences come and go") {
+TEST_CASE("steps made as one graph of launches are the steps launched one by one, while sequences come and go") {
   const Model model = model_named("llama-gqa");
   const std::size_t vocab = model.config.shape.vocab;
   for (const char* policy :
@@ -94,23 +94,23 @@ TEST_CASE("steps made as one train of launches are the steps launched one by one
         "scissorhands:budget=9:recent=3:drop=3:group=none", "tova:budget=8"}) {
     INFO(policy);
     cuda::CudaBackendOptions options{parse_policies(policy).at(0), 7, DType::kF16};
-    cuda::CudaBackend train(model, options), single(model, options);
+    cuda::CudaBackend graph(model, options), single(model, options);
     Listener listener;
     single.set_recorder(&listener);  // which has the launches one by one
-    std::vector<float> of_train, of_single;
+    std::vector<float> of_graph, of_single;
     const auto prefill = [&](std::uint32_t sequence, std::size_t tokens) {
       std::vector<std::int64_t> ids(tokens, 5 + sequence);
-      for (cuda::CudaBackend* backend : {&train, &single}) backend->prefill(sequence, ids, 20, {}, {});
+      for (cuda::CudaBackend* backend : {&graph, &single}) backend->prefill(sequence, ids, 20, {}, {});
     };
     const auto decode = [&](std::vector<std::uint32_t> sequences, std::uint32_t steps) {
-      of_train.resize(sequences.size() * vocab);
+      of_graph.resize(sequences.size() * vocab);
       of_single.resize(sequences.size() * vocab);
       for (std::uint32_t i = 0; i < steps; ++i) {
         std::vector<DecodeEntry> entries;
         for (const std::uint32_t s : sequences) entries.push_back({s, (17 * i + 31 * s + 3) % 200});
-        train.decode(entries, of_train);
+        graph.decode(entries, of_graph);
         single.decode(entries, of_single);
-        REQUIRE(of_train == of_single);
+        REQUIRE(of_graph == of_single);
       }
     };
     prefill(0, 9);
@@ -119,11 +119,11 @@ TEST_CASE("steps made as one train of launches are the steps launched one by one
     decode({0}, 3);
     decode({1}, 3);
     decode({0, 1}, 3);
-    train.release(0);
+    graph.release(0);
     single.release(0);
     decode({1}, 3);
-    CHECK(train.take_counters().bytes == single.take_counters().bytes);
-    CHECK(train.kv_usage().resident_bytes == single.kv_usage().resident_bytes);
+    CHECK(graph.take_counters().bytes == single.take_counters().bytes);
+    CHECK(graph.kv_usage().resident_bytes == single.kv_usage().resident_bytes);
   }
 }
 

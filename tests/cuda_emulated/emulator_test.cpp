@@ -191,12 +191,12 @@ TEST_CASE("what a kernel reads before it waits is as old as it may be: no launch
   };
   CHECK(found_after(both) == Found{1, 15});
   CHECK(found_after([&](Stream& stream, const SeenArguments& a) {
-          void* train = nullptr;
-          REQUIRE(begin_train(stream) == nullptr);
+          void* graph = nullptr;
+          REQUIRE(begin_capture(stream) == nullptr);
           both(stream, a);
-          REQUIRE(end_train(stream, &train) == nullptr);
-          REQUIRE(run_train(stream, train) == nullptr);
-          release_train(train);
+          REQUIRE(end_capture(stream, &graph) == nullptr);
+          REQUIRE(launch_graph(stream, graph) == nullptr);
+          release_graph(graph);
         }) == Found{1, 15});
   // Nothing overlaps what is launched one by one, or a copy, or a library's launch.
   CHECK(found_after([&](Stream& stream, const SeenArguments& a) {

@@ -78,7 +78,7 @@ class Step {
     a.storage_heads = case_.heads;
     a.sequences = static_cast<std::uint32_t>(rows_.size());
     a.log_sums = log_sums_.data();
-    a.row_parts = row_parts_;
+    a.row_splits = row_parts_;
     a.victims = victims_.data();
     a.finished = finished_.data();
     a.evicted = evicted_.data();

@@ -144,20 +144,20 @@ void check_items(const Case& c, unsigned blocks) {
   a.items = items.data();
   a.item_count = static_cast<std::uint32_t>(items.size());
   a.item_slots = c.item;
-  a.run_items = (a.item_count + blocks - 1) / blocks;
-  a.most_parts = runs_of(a);
-  const std::size_t parts = units.size() * a.most_parts * kLatentHeads;
-  std::vector<float> part_max(parts, kPoison), part_sum(parts, kPoison), part_out(parts * kLatentValue, kPoison);
+  a.block_items = (a.item_count + blocks - 1) / blocks;
+  a.most_splits = blocks_of(a);
+  const std::size_t splits = units.size() * a.most_splits * kLatentHeads;
+  std::vector<float> split_max(splits, kPoison), split_sum(splits, kPoison), split_out(splits * kLatentValue, kPoison);
   std::vector<unsigned> finished(units.size(), 0);
   run.log_sums.assign(units.size() * kLatentHeads, kPoison);
   a.query = query.data();
   a.unit_heads = kLatentHeads;
-  a.part_max = part_max.data();
-  a.part_sum = part_sum.data();
-  a.part_out = part_out.data();
+  a.split_max = split_max.data();
+  a.split_sum = split_sum.data();
+  a.split_out = split_out.data();
   a.finished = finished.data();
   a.log_sums = run.log_sums.data();
-  emulator::run({runs_of(a)}, {kAttentionThreads}, [&] { latent_attention<kType>(a); });
+  emulator::run({blocks_of(a)}, {kAttentionThreads}, [&] { latent_attention<kType>(a); });
   for (std::size_t u = 0; u < units.size(); ++u) {
     CHECK(finished[u] == 0);
     const std::uint32_t sequence = units[u].sequence;

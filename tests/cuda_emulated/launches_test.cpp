@@ -1,4 +1,4 @@
-// What the back end says of its launches: every byte it counts belongs to one, in single steps and in trains.
+// What the back end says of its launches: every byte it counts belongs to one, in single steps and in graphs.
 #include <map>
 #include <string>
 
@@ -16,30 +16,30 @@ class Observer final : public LaunchObserver {
   void begin_launch(const LaunchMeaning& meaning) override {
     CHECK_FALSE(open);
     open = true;
-    noting ? void(++noted) : made.push_back(meaning);
+    capturing ? void(++captured) : made.push_back(meaning);
   }
   void end_launch() override {
     CHECK(open);
     open = false;
   }
   void begin_train() override {
-    noting = true;
-    noted = 0;
-    ++trains;
+    capturing = true;
+    captured = 0;
+    ++graphs;
   }
-  void end_train() override { noting = false; }
+  void end_train() override { capturing = false; }
   void begin_train_launch(std::span<const LaunchMeaning> meanings) override {
     CHECK_FALSE(open);
     open = true;
-    CHECK(meanings.size() == noted);
+    CHECK(meanings.size() == captured);
     made.assign(meanings.begin(), meanings.end());
   }
 
   [[nodiscard]] bool one_by_one() const override { return wants_one_by_one; }
 
-  bool open = false, noting = false, wants_one_by_one = false;
-  std::size_t noted = 0;
-  std::size_t trains = 0;
+  bool open = false, capturing = false, wants_one_by_one = false;
+  std::size_t captured = 0;
+  std::size_t graphs = 0;
   std::vector<LaunchMeaning> made;  // since it was cleared
 };
 
@@ -73,7 +73,7 @@ class Copies final : public cuda::emulator::Watcher {
  public:
   Copies() { cuda::emulator::watcher = this; }
   ~Copies() override { cuda::emulator::watcher = nullptr; }
-  std::uint64_t noted() override { return 0; }
+  std::uint64_t captured() override { return 0; }
   std::uint64_t cloned(std::uint64_t node) override { return node; }
   void begin_call() override {}
   void ran(std::uint64_t, std::uint64_t, std::uint64_t) override {}
@@ -86,7 +86,7 @@ class Copies final : public cuda::emulator::Watcher {
 
 }  // namespace
 
-TEST_CASE("a step of the train sends its tokens in one copy and its rows in another, and reads its logits in one") {
+TEST_CASE("a step of the graph sends its tokens in one copy and its rows in another, and reads its logits in one") {
   const Model model = model_named("llama-gqa");
   cuda::CudaBackend backend(model, {parse_policies("h2o:budget=8").at(0), 7, DType::kF16});
   const std::vector<std::int64_t> ids = {5, 17, 9, 40, 2, 30, 31, 32, 33, 34};
@@ -113,7 +113,7 @@ TEST_CASE("launches that are wanted one by one begin one after another, and thos
   CHECK_FALSE(stream.one_by_one);
 }
 
-TEST_CASE("every byte that the back end counts was declared by a launch, the same in a train as one by one") {
+TEST_CASE("every byte that the back end counts was declared by a launch, the same in a graph as one by one") {
   const Model model = model_named("llama-gqa");
   for (const char* policy : {"full", "h2o:budget=8", "keyformer:budget=8", "tova:budget=8"}) {
     INFO(policy);
@@ -139,7 +139,7 @@ TEST_CASE("every byte that the back end counts was declared by a launch, the sam
       CHECK(names_of(observer.made) == single);
       for (const LaunchMeaning& launch : observer.made) CHECK(launch.sequence == 3);
     }
-    CHECK(observer.trains == 1);
+    CHECK(observer.graphs == 1);
   }
 }
 
@@ -203,7 +203,7 @@ TEST_CASE("a decode step has five launches a layer, whatever family and batch, a
     Observer observer;
     backend.set_observer(&observer);
     std::vector<float> logits(c.batch * model.config.shape.vocab);
-    for (int step = 0; step < 2; ++step) {  // one by one, and as a train
+    for (int step = 0; step < 2; ++step) {  // one by one, and as a graph
       observer.made.clear();
       backend.decode(batch, logits);
       CHECK(names_of_a_layer(observer.made, model.config.shape.layers) == c.names);
@@ -248,14 +248,14 @@ TEST_CASE("of a prompt that a policy cuts, the device chooses: no score comes to
   }
 }
 
-TEST_CASE("memory that is asked for or given back between launches that are noted spoils the train") {
+TEST_CASE("memory that is asked for or given back while launches are captured spoils the graph") {
   cuda::Stream stream;
   REQUIRE(cuda::open_stream(stream) == nullptr);
   cuda::DeviceBuffer held(16);
   const auto spoils = [&](auto&& between) {
-    cuda::LaunchTrain train;
+    cuda::LaunchGraph graph;
     try {
-      static_cast<void>(train.note(stream, between));
+      static_cast<void>(graph.capture(stream, between));
     } catch (const Error&) {
       return true;
     }
@@ -280,27 +280,27 @@ TEST_CASE("with KVROOF_NO_GRAPHS every step is launched one by one, and its logi
     backend.prefill(3, ids, 20, {}, {});
     logits.emplace_back(model.config.shape.vocab);
     for (int step = 0; step < 3; ++step) backend.decode({{DecodeEntry{3, 6}}}, logits.back());
-    CHECK((observer.trains > 0) == graphs);
+    CHECK((observer.graphs > 0) == graphs);
   }
   CHECK(logits[0] == logits[1]);
 }
 
-TEST_CASE("launches that cannot be noted name the first that was refused, and how to do without") {
+TEST_CASE("launches that cannot be captured name the first that was refused, and how to do without") {
   cuda::Stream stream;
   REQUIRE(cuda::open_stream(stream) == nullptr);
   cuda::DeviceBuffer held(16);
-  cuda::LaunchTrain train;
+  cuda::LaunchGraph graph;
   try {
-    static_cast<void>(train.note(stream, [&] {
+    static_cast<void>(graph.capture(stream, [&] {
       stream.problem = "invalid resource handle";
-      held = cuda::DeviceBuffer();  // what follows spoils the train as well
+      held = cuda::DeviceBuffer();  // what follows spoils the graph as well
     }));
     FAIL("nothing was refused");
   } catch (const Error& error) {
-    CHECK(std::string(error.what()) == "CUDA: invalid resource handle while noting launches");
+    CHECK(std::string(error.what()) == "CUDA: invalid resource handle while capturing launches");
     REQUIRE(error.notes().size() == 1);
     CHECK(error.notes()[0].find("KVROOF_NO_GRAPHS=1") == 0);
   }
-  CHECK(train.empty());
+  CHECK(graph.empty());
   cuda::close_stream(stream);
 }

@@ -1,4 +1,4 @@
-// Products by cuBLASLt, of which a made one stands here: alone, in the engine, in trains, and where it refuses.
+// Products by cuBLASLt, of which a made one stands here: alone, in the engine, in graphs, and where it refuses.
 #include "kernels/cuda/library_linear.hpp"
 
 #include <cmath>
@@ -212,7 +212,7 @@ TEST_CASE("the library serves more than one vector, or any number where it is as
   CHECK(lt->problem().empty());
 }
 
-TEST_CASE("logits and declared bytes are the same by the library, for a prompt, a step and a train of a batch") {
+TEST_CASE("logits and declared bytes are the same by the library, for a prompt, a step and a graph of a batch") {
   const MadeLibrary made;
   for (const char* name : {"llama-gqa", "gptj", "opt-350m", "mixtral"}) {
     INFO(name);

@@ -19,7 +19,7 @@ struct Case {
   float clip = 0;
   bool norm_last = false;
   kvroof::QueryScale query_scale = {};
-  std::uint32_t parts = 1;  // of the columns
+  std::uint32_t splits = 1;  // of the columns
   unsigned multiprocessors = 0;  // of a device with room for two blocks on each; 0: any number
 };
 
@@ -32,7 +32,7 @@ class Outcome {
     const StoredRows w = stored_rows(c.weights, rows, c.cols, random_), bias = stored_rows(c.weights, 1, rows, random_);
     const StoredRows scale = stored_rows(c.weights, 1, c.cols, random_);
     const StoredRows q_norm = stored_rows(c.weights, 1, c.dim, random_), k_norm = q_norm;
-    const std::vector<float> x = numbers(c.tokens * c.cols), turns = numbers(c.tokens * c.dim);
+    const std::vector<float> x = numbers(c.tokens * c.cols), cos_sin = numbers(c.tokens * c.dim);
     products_.assign(c.tokens * rows, std::numeric_limits<float>::quiet_NaN());
     queries_.assign(c.tokens * c.heads * c.dim, std::numeric_limits<float>::quiet_NaN());
     const std::uint32_t bits = c.cache == Stored::kInt8 ? 8 : c.cache == Stored::kInt4 ? 4 : 16;
@@ -79,17 +79,17 @@ class Outcome {
     p.norm_last = c.norm_last;
     p.query_scale = c.query_scale;
     p.rotary_pairs = c.dim / 2;
-    p.turns = turns.data();
+    p.cos_sin = cos_sin.data();
     p.positions = query_positions.data();
     p.slots = table.data();
     p.rows = step_rows.data();
     p.copies = c.copies;
     p.q_out = queries_.data();
     finished_.assign(c.heads + 2 * c.kv_heads, 0);
-    const std::size_t row_blocks = (rows + kPartRows - 1) / kPartRows;
-    sums_.assign(row_blocks * c.parts * kPartFloats, std::numeric_limits<float>::quiet_NaN());
+    const std::size_t row_blocks = (rows + kSplitRows - 1) / kSplitRows;
+    sums_.assign(row_blocks * c.splits * kSplitFloats, std::numeric_limits<float>::quiet_NaN());
     joined_.assign(row_blocks, 0);
-    a.shares = {c.parts, sums_.data(), joined_.data()};
+    a.split_k = {c.splits, sums_.data(), joined_.data()};
     if (c.weights == Stored::kF16 && c.tokens > 4) a.norms = norms_.data();
     Stream stream;
     stream.multiprocessors = c.multiprocessors;
@@ -128,7 +128,7 @@ class Outcome {
   std::vector<std::byte> keys_, values_;
   std::vector<std::uint32_t> positions_;
   std::vector<unsigned> finished_, joined_;
-  std::vector<float> sums_, norms_ = std::vector<float>(2 * kPartTokens, std::numeric_limits<float>::quiet_NaN());
+  std::vector<float> sums_, norms_ = std::vector<float>(2 * kLargeTile, std::numeric_limits<float>::quiet_NaN());
 };
 
 void check_alike(const Case& c) {
@@ -164,6 +164,6 @@ TEST_CASE("a batch's q, k and v by the tensor cores are appended by the same lau
 }
 
 TEST_CASE("of blocks that share columns the one that finishes the rows goes on with their heads, bit for bit") {
-  check_alike({.tokens = 17, .heads = 6, .kv_heads = 3, .copies = 2, .cols = 520, .clip = 1, .parts = 2});
-  check_alike({.tokens = 64, .dim = 96, .value_dim = 96, .cols = 776, .cache = Stored::kInt8, .parts = 3});
+  check_alike({.tokens = 17, .heads = 6, .kv_heads = 3, .copies = 2, .cols = 520, .clip = 1, .splits = 2});
+  check_alike({.tokens = 64, .dim = 96, .value_dim = 96, .cols = 776, .cache = Stored::kInt8, .splits = 3});
 }

@@ -3,7 +3,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/cuda/column_parts.hpp"
+#include "kernels/cuda/split_k.hpp"
 #include "kernels/cuda/linear_many.cuh"
 #include "sim/core/dtype.hpp"
 #include "tests/catch.hpp"
@@ -128,33 +128,34 @@ void check_few(const Case& c) {
   }
 }
 
-template <Stored kType, unsigned kTile, unsigned kSplits = 1>
+template <Stored kType, unsigned kTile, unsigned kSlices = 1>
 void check_many(const Case& c) {
   check_case(c, kType, kType == Stored::kBF16 ? 1e-2 : 2e-3, [](const LinearArguments& a) {
-    const unsigned blocks = (a.w.rows + kRowsOfBlock<kSplits> - 1) / kRowsOfBlock<kSplits>;
+    const unsigned blocks = (a.w.rows + kRowsOfBlock<kSlices> - 1) / kRowsOfBlock<kSlices>;
     const unsigned tiles = (a.tokens + kTile - 1) / kTile;
-    emulator::run({blocks, tiles}, {kLinearThreads}, [&] { linear_many<kType, kTile, kSplits>(a); });
+    emulator::run({blocks, tiles}, {kLinearThreads}, [&] { linear_many<kType, kTile, kSlices>(a); });
   });
 }
 
 // By blocks that share the columns, as the launcher has them, and norms that cannot wait; or with room for
 // one that can.
 template <Stored kType>
-void check_shared(const Case& c, std::uint32_t parts, bool has_room = false) {
-  INFO(parts << " parts");
+void check_shared(const Case& c, std::uint32_t splits, bool has_room = false) {
+  INFO(splits << " splits");
   check_case(c, kType, kType == Stored::kBF16 ? 1e-2 : 2e-3, [=](LinearArguments a) {
-    const unsigned blocks = (a.w.rows + kPartRows - 1) / kPartRows;
-    const std::vector<float> poison(std::size_t{blocks} * parts * kPartFloats, std::numeric_limits<float>::quiet_NaN());
+    const unsigned blocks = (a.w.rows + kSplitRows - 1) / kSplitRows;
+    const std::vector<float> poison(std::size_t{blocks} * splits * kSplitFloats,
+                                    std::numeric_limits<float>::quiet_NaN());
     std::vector<float> sums = poison;
     std::vector<unsigned> finished(blocks, 0);
-    a.shares = {parts, sums.data(), finished.data()};
-    std::vector<float> norms(2 * kPartTokens, std::numeric_limits<float>::quiet_NaN());
+    a.split_k = {splits, sums.data(), finished.data()};
+    std::vector<float> norms(2 * kLargeTile, std::numeric_limits<float>::quiet_NaN());
     const bool made = c.norm == NormMode::kLayer || (c.norm == NormMode::kRms && kType == Stored::kF16);
     if (made || has_room) a.norms = norms.data();
     Stream stream;
     run_linear(stream, kType, a);
     for (const unsigned done : finished) CHECK(done == 0);
-    if (parts > 1) CHECK(std::isfinite(sums[(parts - 1) * std::size_t{kPartFloats}]));  // the last part was one
+    if (splits > 1) CHECK(std::isfinite(sums[(splits - 1) * std::size_t{kSplitFloats}]));  // the last split was one
     CHECK(std::isfinite(norms[2 * c.tokens - 1]) == made);
   });
 }
@@ -224,15 +225,15 @@ TEST_CASE("a norm that waits for its product is not made before it as well, even
 
 TEST_CASE("norms are made before products of 2 to 64 vectors, unless they wait for them") {
   Stream stream;
-  const ColumnParts parts(stream, 132);
+  const SplitKMemory split_k(stream, 132);
   const auto made = [&](std::uint32_t tokens, NormMode norm, Stored type, HeadMatrices heads = {}) {
     LinearArguments a;
     a.tokens = tokens;
     a.norm = norm;
     a.w = {nullptr, 4096, 4096};
     a.heads = heads;
-    parts.cut(type, a);
-    CHECK(a.shares.parts == 1);  // there is no room for sums yet
+    split_k.cut(type, a);
+    CHECK(a.split_k.splits == 1);  // there is no room for sums yet
     return a.norms != nullptr;
   };
   CHECK(!made(1, NormMode::kLayer, Stored::kBF16));
@@ -256,9 +257,9 @@ TEST_CASE("an RMS norm in bf16 waits for its product, one tile or many") {
 }
 
 TEST_CASE("columns are shared by as many blocks as two for each multiprocessor need, of 256 columns at least") {
-  CHECK(column_parts(4096, 4096, 132) == 8);    // 32 blocks of rows
-  CHECK(column_parts(14336, 4096, 132) == 2);
-  CHECK(column_parts(128256, 4096, 132) == 1);
-  CHECK(column_parts(512, 1024, 132) == 4);     // eight tiles
-  CHECK(column_parts(64, 128, 132) == 1);
+  CHECK(k_splits(4096, 4096, 132) == 8);    // 32 blocks of rows
+  CHECK(k_splits(14336, 4096, 132) == 2);
+  CHECK(k_splits(128256, 4096, 132) == 1);
+  CHECK(k_splits(512, 1024, 132) == 4);     // eight tiles
+  CHECK(k_splits(64, 128, 132) == 1);
 }

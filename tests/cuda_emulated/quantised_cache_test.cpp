@@ -83,7 +83,7 @@ class HostCopies final : public emulator::Watcher {
  public:
   HostCopies() { emulator::watcher = this; }
   ~HostCopies() override { emulator::watcher = nullptr; }
-  std::uint64_t noted() override { return 0; }
+  std::uint64_t captured() override { return 0; }
   std::uint64_t cloned(std::uint64_t node) override { return node; }
   void begin_call() override {}
   void ran(std::uint64_t, std::uint64_t, std::uint64_t) override {}

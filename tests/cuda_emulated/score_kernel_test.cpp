@@ -59,15 +59,15 @@ class Scored {
   void run() {
     plan_.place_logits(logits_.data());
     Stream stream;
-    DeviceBuffer tables, parts, memory;
-    const AttentionArguments attention = attention_of(plan_.arguments(stream, tables, parts, kDim));
+    DeviceBuffer tables, splits, memory;
+    const AttentionArguments attention = attention_of(plan_.arguments(stream, tables, splits, kDim));
     for (std::uint32_t s = 0; s < lengths_.size(); ++s) {
       for (std::uint32_t g = 0; g < case_.group; ++g) {
         attention.log_sums[s * case_.group + g] = static_cast<float>(log_sum(s, g));
       }
     }
     ScoreArguments a = score_arguments(plan_, attention, memory);
-    most_parts = case_.together ? attention.most_parts : a.most_parts;
+    most_splits = case_.together ? attention.most_splits : a.most_splits;
     std::vector<unsigned> finished(lengths_.size(), 0);
     a.kind = case_.kind;
     a.noise = case_.kind == ScoreKind::kNoisySum ? ScoreNoise::kPerToken : ScoreNoise::kNone;
@@ -105,7 +105,7 @@ class Scored {
     CHECK(evicted_.back() == 0xdeadbeefU);
   }
 
-  std::uint32_t most_parts = 0;
+  std::uint32_t most_splits = 0;
 
  private:
   AttentionPlan plan() {
@@ -124,7 +124,7 @@ class Scored {
     plan.cut(case_.blocks, kDim, 256);
     return plan;
   }
-  // Units are as long as the rows to come: parts of some lie beyond their rows.
+  // Units are as long as the rows to come: splits of some lie beyond their rows.
   [[nodiscard]] std::uint32_t planned(std::uint32_t s) const { return lengths_[s] + (s % 3 == 1 ? 70 : 0); }
   static std::uint16_t bf16_of(float x) { return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x) >> 16); }
   // The newest token's was drawn, all others are what they were.
@@ -213,7 +213,7 @@ TEST_CASE("scores and victims of heads of all lengths are those of plain sums, w
         Scored scored({kind, group, blocks}, lengths);
         scored.run();
         scored.check();
-        CHECK(scored.most_parts > 1);
+        CHECK(scored.most_splits > 1);
       }
     }
   }
@@ -228,7 +228,7 @@ TEST_CASE("the block that ends a unit's attention keeps its scores: those of pla
         Scored scored({kind, group, blocks, true}, lengths);
         scored.run();
         scored.check();
-        CHECK((scored.most_parts > 1) == (blocks > 1));
+        CHECK((scored.most_splits > 1) == (blocks > 1));
       }
     }
   }

@@ -1,4 +1,4 @@
-// Work that is measured: made once, noted, and made again and again.
+// Work that is measured: made once, captured, and made again and again.
 #include "kernels/cuda/measure/timing.hpp"
 
 #include "kernels/cuda/measure/cold_memory.hpp"
@@ -7,14 +7,14 @@
 using namespace kvroof;
 using namespace kvroof::cuda;
 
-TEST_CASE("work is made once before its launches are noted, so that no graph meets code or memory that is not there") {
+TEST_CASE("work is made once before its launches are captured: no graph meets code or memory that is not there") {
   OpenStream open;
   std::vector<std::pair<unsigned, bool>> calls;
-  const auto note = [&](unsigned i) { calls.emplace_back(i, open.get().recording != nullptr); };
+  const auto note = [&](unsigned i) { calls.emplace_back(i, open.get().captured != nullptr); };
   TimedWork work(open.get(), 2, note, kEmulatedBytesPerSecond);
   CHECK(calls == std::vector<std::pair<unsigned, bool>>{{0, false}, {0, true}, {1, true}});
   CHECK(work.run() == 1 + kEmulatedStartSeconds);  // a second's bytes
-  CHECK(calls.size() == 3);  // what was noted is what runs
+  CHECK(calls.size() == 3);  // what was captured is what runs
 }
 
 TEST_CASE("what is measured runs its launches once in every run") {
@@ -29,7 +29,7 @@ TEST_CASE("what is measured runs its launches once in every run") {
   CHECK(got == std::vector<std::uint32_t>{5, 6, 7, 8});
 }
 
-TEST_CASE("work that throws while its launches are noted leaves a stream that launches") {
+TEST_CASE("work that throws while its launches are captured leaves a stream that launches") {
   OpenStream open;
   unsigned calls = 0;
   const auto work = [&](unsigned) {
@@ -37,6 +37,6 @@ TEST_CASE("work that throws while its launches are noted leaves a stream that la
   };
   CHECK_THROWS_WITH(TimedWork(open.get(), 4, work), "refused");
   CHECK(calls == 3);
-  CHECK(open.get().recording == nullptr);
+  CHECK(open.get().captured == nullptr);
   CHECK(synchronize(open.get()) == nullptr);
 }

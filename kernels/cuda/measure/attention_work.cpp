@@ -12,7 +12,7 @@ namespace {
 
 // What an engine's layers write over one after another, and so have in the cache: all calls have the same.
 struct LayerScratch {
-  DeviceBuffer logits, parts;
+  DeviceBuffer logits, splits;
 };
 
 // Caches of one call of attention, and the plan over them.
@@ -45,7 +45,7 @@ class Call {
       scratch.logits.reserve(plan_.logit_floats() * sizeof(float));
       plan_.place_logits(scratch.logits.at<float>());
     }
-    a_ = plan_.arguments(stream, tables_, scratch.parts, width);
+    a_ = plan_.arguments(stream, tables_, scratch.splits, width);
     a_.key_row_bytes = a_.value_row_bytes = c.row_bytes();
     a_.q = q;
     a_.heads = c.heads;

@@ -15,7 +15,7 @@ double flops_of(const Product& p, std::uint32_t tokens) {
 
 Products::Products(std::vector<Product> products, std::uint32_t tokens, const CardFacts& card, CublasLt* library)
     : library_linear_(open_.get(), library, LinearBy::kCublasLt),
-      column_parts_(open_.get(), card.multiprocessors),
+      split_k_(open_.get(), card.multiprocessors),
       by_library_(library != nullptr),
       products_(std::move(products)),
       tokens_(tokens),
@@ -30,7 +30,7 @@ Products::Products(std::vector<Product> products, std::uint32_t tokens, const Ca
   weights_ = noise(open_.get(), Noise::kBF16, 0.05F, sets_ * set_bytes_);
   vectors_ = noise(open_.get(), Noise::kF32, 1, std::size_t{8} * tokens * widest);
   out_at_ = std::size_t{4} * tokens * widest;
-  if (library == nullptr && ColumnParts::serves(tokens)) column_parts_.reserve();
+  if (library == nullptr && SplitKMemory::serves(tokens)) split_k_.reserve();
   scale_ = noise(open_.get(), Noise::kBF16, 1, std::size_t{2} * widest + 16);
 }
 
@@ -54,7 +54,7 @@ void Products::launch(unsigned set) {
     a.add = p.add;
     a.out = vectors_.at<float>(out_at_);
     if (!by_library_) {
-      column_parts_.cut(Stored::kBF16, a);
+      split_k_.cut(Stored::kBF16, a);
       run_linear(open_.get(), Stored::kBF16, a);
     } else if (!library_linear_.run(Stored::kBF16, a)) {
       check_device(open_.get().problem, "launching products");

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/cuda/column_parts.hpp"
+#include "kernels/cuda/split_k.hpp"
 #include "kernels/cuda/library_linear.hpp"
 #include "kernels/cuda/measure/cold_memory.hpp"
 #include "kernels/cuda/measure/timing.hpp"
@@ -40,7 +40,7 @@ class Products {
 
   OpenStream open_;
   LibraryLinear library_linear_;
-  ColumnParts column_parts_;
+  SplitKMemory split_k_;
   bool by_library_;
   std::vector<Product> products_;
   std::uint32_t tokens_;

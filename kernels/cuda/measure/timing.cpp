@@ -12,18 +12,18 @@ TimedWork::TimedWork(Stream& stream, unsigned repetitions, const std::function<v
   work(0);
   check_device(stream.problem, "launching what is measured");
   check_device(synchronize(stream), "launching what is measured");
-  const bool noted = train_.note(stream, [&] {
+  const bool captured = graph_.capture(stream, [&] {
     for (unsigned i = 0; i < repetitions; ++i) work(i);
   });
-  check_device(noted ? stream.problem : kNoMemory.data(), "noting what is measured");
+  check_device(captured ? stream.problem : kNoMemory.data(), "capturing what is measured");
 }
 
 double TimedWork::run() {
   double seconds = 0;
   // Keeps the device busy until the host has asked for what is timed: its first event would be over long before the
   // graph begins.
-  if (!emulated_) train_.run(stream_);
-  check_device(time_launches(stream_, [&] { train_.run(stream_); }, seconds), "measuring");
+  if (!emulated_) graph_.run(stream_);
+  check_device(time_launches(stream_, [&] { graph_.run(stream_); }, seconds), "measuring");
   if (emulated_ && bytes_ > 0) return kEmulatedStartSeconds + bytes_ / kEmulatedBytesPerSecond;
   return seconds / repetitions_;
 }

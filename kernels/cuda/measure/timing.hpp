@@ -25,7 +25,7 @@ class TimedWork {
   unsigned repetitions_;
   double bytes_;
   bool emulated_;
-  LaunchTrain train_;
+  LaunchGraph graph_;
 };
 
 struct Measured {

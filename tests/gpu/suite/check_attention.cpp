@@ -90,8 +90,8 @@ class DecodeCheck {
     plan.cut(blocks, width, keys_.row_bytes + values_.row_bytes);
     const DeviceBuffer logits = poisoned(stream, plan.logit_floats() * sizeof(float));
     plan.place_logits(logits.at<float>());
-    DeviceBuffer tables, parts = poisoned(stream, 1U << 20);
-    AttentionArguments a = plan.arguments(stream, tables, parts, width);
+    DeviceBuffer tables, splits = poisoned(stream, 1U << 20);
+    AttentionArguments a = plan.arguments(stream, tables, splits, width);
     const std::size_t outputs = c_.lengths.size() * c_.heads() * c_.value_dim;
     const DeviceBuffer out = poisoned(stream, outputs * sizeof(float));
     a.key_row_bytes = keys_.row_bytes;

@@ -1,7 +1,7 @@
 // Products of weight matrices with vectors, with all that is fused to them, against double precision.
 #include <algorithm>
 
-#include "kernels/cuda/column_parts.hpp"
+#include "kernels/cuda/split_k.hpp"
 #include "kernels/cuda/library_linear.hpp"
 #include "tests/gpu/suite/device_data.hpp"
 #include "tests/gpu/suite/parts.hpp"
@@ -141,9 +141,9 @@ Deviation deviation_of(const Case& c, std::uint64_t seed, unsigned multiprocesso
   a.out = out.at<float>();
   LibraryLinear linear(stream, library, LinearBy::kCublasLt);
   if (library == nullptr) {
-    ColumnParts parts(stream, multiprocessors);
-    parts.reserve();
-    parts.cut(c.type, a);
+    SplitKMemory split_k(stream, multiprocessors);
+    split_k.reserve();
+    split_k.cut(c.type, a);
     run_linear(stream, c.type, a);
   } else if (!linear.run(c.type, a)) {
     throw Error(linear.problem());

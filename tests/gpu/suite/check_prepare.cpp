@@ -46,8 +46,8 @@ class PrepareCheck {
       positions_.push_back(100 + 7 * t);
       for (std::uint32_t p = 0; p < c.pairs; ++p) {
         const double angle = (100 + 7 * t) * std::pow(10000.0, -static_cast<double>(p) / std::max(c.pairs, 1U));
-        turns_.push_back(static_cast<float>(std::cos(angle)));
-        turns_.push_back(static_cast<float>(std::sin(angle)));
+        cos_sin_.push_back(static_cast<float>(std::cos(angle)));
+        cos_sin_.push_back(static_cast<float>(std::sin(angle)));
       }
       for (std::uint32_t h = 0; h < storage_heads(); ++h) slot_of_.push_back((5 * t + 3 * h) % kSlots);
     }
@@ -60,7 +60,7 @@ class PrepareCheck {
     row_bytes_ = (c_.dim * bits / 8 + 15) / 16 * 16;
     const std::size_t rows = std::size_t{caches()} * storage_heads() * kSlots;
     const DeviceBuffer x = c_.product ? poisoned(stream, x_.size() * 4) : uploaded(stream, x_);
-    const DeviceBuffer turns = uploaded(stream, turns_), positions = uploaded(stream, positions_);
+    const DeviceBuffer cos_sin = uploaded(stream, cos_sin_), positions = uploaded(stream, positions_);
     const DeviceBuffer q_norm = uploaded(stream, q_norm_.bytes), k_norm = uploaded(stream, k_norm_.bytes);
     const DeviceBuffer slot_of = uploaded(stream, slot_of_);
     const DeviceBuffer keys = poisoned(stream, rows * row_bytes_), values = poisoned(stream, rows * row_bytes_);
@@ -92,7 +92,7 @@ class PrepareCheck {
     a.query_scale = c_.query_scale;
     a.adjacent = c_.adjacent;
     a.rotary_pairs = c_.pairs;
-    a.turns = turns.at<float>();
+    a.cos_sin = cos_sin.at<float>();
     a.positions = positions.at<std::uint32_t>();
     a.slots = device_slots.at<CacheSlots>();
     a.slot_of = c_.prompt ? nullptr : slot_of.at<std::uint32_t>();
@@ -195,11 +195,11 @@ class PrepareCheck {
 
   void rotate(std::uint32_t token, std::vector<double>& row) const {
     for (std::uint32_t p = 0; p < c_.pairs; ++p) {
-      const float* turn = turns_.data() + (std::size_t{token} * c_.pairs + p) * 2;
+      const float* cos_sin = cos_sin_.data() + (std::size_t{token} * c_.pairs + p) * 2;
       double& one = row[c_.adjacent ? 2 * p : p];
       double& other = row[c_.adjacent ? 2 * p + 1 : p + c_.pairs];
-      const double first = one * static_cast<double>(turn[0]) - other * static_cast<double>(turn[1]);
-      other = other * static_cast<double>(turn[0]) + one * static_cast<double>(turn[1]);
+      const double first = one * static_cast<double>(cos_sin[0]) - other * static_cast<double>(cos_sin[1]);
+      other = other * static_cast<double>(cos_sin[0]) + one * static_cast<double>(cos_sin[1]);
       one = first;
     }
   }
@@ -236,7 +236,7 @@ class PrepareCheck {
   OpenStream stream_;
   std::size_t width_ = 0;
   std::uint32_t row_bytes_ = 0;
-  std::vector<float> x_, turns_;
+  std::vector<float> x_, cos_sin_;
   StoredRows q_norm_, k_norm_, weights_, inputs_;
   std::vector<std::uint32_t> positions_, slot_of_;
 };

@@ -1,9 +1,9 @@
-// What attention over runs of slots is made of, whatever meets them: logits, and the parts of a unit.
+// What split-KV attention is made of, whatever meets the slots: logits, and the splits of a unit.
 #pragma once
 
+#include "kernels/cuda/kv_splits.cuh"
 #include "kernels/cuda/last_block.cuh"
 #include "kernels/cuda/numbers.cuh"
-#include "kernels/cuda/runs.cuh"
 
 namespace kvroof::cuda {
 
@@ -28,16 +28,16 @@ KV_DEVICE float finished_logit(const AttentionArguments& a, float dot, std::uint
   return placed_logit(a, a.softcap > 0 ? soft_capped(logit, a.softcap) : logit, position, query, slope);
 }
 
-// The max and the sum of a unit's query head g over its parts, in every lane; for a warp.
-KV_DEVICE void sum_parts(const AttentionArguments& a, std::size_t first, unsigned parts, unsigned g, float& highest,
-                         float& total) {
+// The max and the sum of a unit's query head g over its splits, in every lane; for a warp.
+KV_DEVICE void sum_splits(const AttentionArguments& a, std::size_t first, unsigned splits, unsigned g, float& highest,
+                          float& total) {
   highest = kNever;
   total = 0;
   KV_UNROLL_BY(1)
-  for (unsigned p = thread_x() % 32; p < parts; p += 32) {
+  for (unsigned p = thread_x() % 32; p < splits; p += 32) {
     const std::size_t at = (first + p) * a.unit_heads + g;
-    const float other = a.part_max[at];
-    const float sum = a.part_sum[at];
+    const float other = a.split_max[at];
+    const float sum = a.split_sum[at];
     const float top = higher_of(highest, other);
     total = total * exp_of(highest - top) + sum * exp_of(other - top);
     highest = top;
@@ -47,23 +47,23 @@ KV_DEVICE void sum_parts(const AttentionArguments& a, std::size_t first, unsigne
   total = sum_over(total * exp_of(own - highest), 32);
 }
 
-// What this thread adds of four columns from `column` on of head g: every `step`-th part from `first` on, relative to
+// What this thread adds of four columns from `column` on of head g: every `step`-th split from `first` on, relative to
 // `highest`, kAhead of them on their way.
 template <unsigned kWidth>
-KV_DEVICE void add_parts(const AttentionArguments& a, const RunPiece& piece, unsigned first, unsigned step, unsigned g,
-                         unsigned column, float highest, float (&added)[4]) {
+KV_DEVICE void add_splits(const AttentionArguments& a, const KvSplit& split, unsigned first, unsigned step, unsigned g,
+                          unsigned column, float highest, float (&added)[4]) {
   constexpr unsigned kAhead = 12;
-  const std::size_t parts = std::size_t{piece.unit} * a.most_parts;
+  const std::size_t splits = std::size_t{split.unit} * a.most_splits;
   KV_UNROLL_BY(1)
-  for (unsigned p = first; p < piece.parts; p += kAhead * step) {
+  for (unsigned p = first; p < split.splits; p += kAhead * step) {
     Pack outs[kAhead];
     float factors[kAhead];
     KV_UNROLL
     for (unsigned n = 0; n < kAhead; ++n) {
-      const unsigned part = p + n * step;
-      const std::size_t at = (parts + part) * a.unit_heads + g;
-      outs[n] = part < piece.parts ? load_pack(a.part_out + at * kWidth + column) : Pack{};
-      factors[n] = part < piece.parts ? a.part_max[at] : kNever;
+      const unsigned index = p + n * step;
+      const std::size_t at = (splits + index) * a.unit_heads + g;
+      outs[n] = index < split.splits ? load_pack(a.split_out + at * kWidth + column) : Pack{};
+      factors[n] = index < split.splits ? a.split_max[at] : kNever;
     }
     KV_UNROLL
     for (unsigned n = 0; n < kAhead; ++n) {
@@ -76,20 +76,20 @@ KV_DEVICE void add_parts(const AttentionArguments& a, const RunPiece& piece, uns
   }
 }
 
-// The unit's parts become its output; run by the block that finished the last of them. `tops` is shared memory: the
-// max and the sum of each head; `sums` [4 · kAttentionThreads] as well. A unit may have hundreds of parts, which one
-// after the other would take longer than all that was read: threads that columns do not keep busy share the parts.
+// The unit's splits become its output, by log-sum-exp; for the block that finished the last of them. `tops` is shared
+// memory: the max and the sum of each head; `sums` [4 · kAttentionThreads] as well. A unit may have hundreds of splits,
+// which one after the other would take longer than all that was read: threads that columns do not keep busy share them.
 template <unsigned kWidth>
-KV_DEVICE void combine_parts(const AttentionArguments& a, const AttentionUnit& unit, const RunPiece& piece,
-                             float* tops, float* sums) {
+KV_DEVICE void combine_splits(const AttentionArguments& a, const AttentionUnit& unit, const KvSplit& split,
+                              float* tops, float* sums) {
   for (unsigned g = thread_x() / 32; g < unit.query_heads; g += kAttentionWarps) {
     float highest;
     float total;
-    sum_parts(a, std::size_t{piece.unit} * a.most_parts, piece.parts, g, highest, total);
+    sum_splits(a, std::size_t{split.unit} * a.most_splits, split.splits, g, highest, total);
     if (thread_x() % 32 != 0) continue;
     tops[2 * g] = highest;
     tops[2 * g + 1] = total;
-    a.log_sums[std::size_t{piece.unit} * a.unit_heads + g] = highest + logf(total);
+    a.log_sums[std::size_t{split.unit} * a.unit_heads + g] = highest + logf(total);
   }
   sync_block();
   const unsigned fours = a.value_dim / 4;
@@ -99,7 +99,7 @@ KV_DEVICE void combine_parts(const AttentionArguments& a, const AttentionUnit& u
   for (unsigned i = thread_x(); i < items * shares; i += kAttentionThreads) {
     const unsigned g = i % items / fours;
     float added[4] = {};
-    add_parts<kWidth>(a, piece, i / items, shares, g, i % fours * 4, tops[2 * g], added);
+    add_splits<kWidth>(a, split, i / items, shares, g, i % fours * 4, tops[2 * g], added);
     KV_UNROLL
     for (unsigned c = 0; c < 4; ++c) {
       if (shares > 1) sums[i * 4 + c] = added[c];

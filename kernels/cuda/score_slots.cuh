@@ -3,17 +3,17 @@
 // Weights are exact: exp(logit − log-sum-exp) of the logits that attention left behind, which the second-level cache
 // still holds: rows of k and v pass it as what is read once. While decoding, the block of attention that ends a short
 // unit goes on with score_unit(): it and what the blocks beside it read fill the memory's time together. Else launches
-// of their own share attention's runs, kScoreBlocks blocks each; of a piece of one storage head a thread takes every
-// kScoreThreads-th slot, and the block that finishes a head's last part writes the victim's slot for the next token.
+// of their own have kScoreBlocks blocks for each of attention's; of a split of one storage head a thread takes every
+// kScoreThreads-th slot, and the block that finishes a head's last split writes the victim's slot for the next token.
 #pragma once
 
-#include "kernels/cuda/attention_parts.cuh"
+#include "kernels/cuda/attention_splits.cuh"
 #include "kernels/cuda/kernels.hpp"
 #include "sim/core/gumbel.hpp"
 
 namespace kvroof::cuda {
 
-constexpr unsigned kScoreThreads = 128;  // of blocks that walk runs
+constexpr unsigned kScoreThreads = 128;  // of blocks that meet splits
 constexpr std::uint64_t kNoKey = ~std::uint64_t{0};
 
 // The units of one storage head and what a row says of it.
@@ -59,12 +59,12 @@ struct SlotRow {
 // So many, that a thread asks for together: memory is far away. (A budget of a power of two holds one more slot.)
 constexpr unsigned kSlotsAtOnce = 5;
 
-// Calls body(slots) for every threads_x()-th slot of the piece, kSlotsAtOnce of them together.
+// Calls body(slots) for every threads_x()-th slot of the split, kSlotsAtOnce of them together.
 template <class Body>
-KV_DEVICE void for_slots(const RunPiece& piece, const Body& body) {
-  const std::uint32_t end = piece.first + piece.count;
+KV_DEVICE void for_slots(const KvSplit& split, const Body& body) {
+  const std::uint32_t end = split.first + split.count;
   KV_UNROLL_BY(1)
-  for (std::uint32_t at = piece.first + thread_x(); at < end; at += kSlotsAtOnce * threads_x()) {
+  for (std::uint32_t at = split.first + thread_x(); at < end; at += kSlotsAtOnce * threads_x()) {
     body(SlotRow{at, end, threads_x()});
   }
 }
@@ -87,12 +87,12 @@ KV_DEVICE float noise_on(const ScoreArguments& a, const ScoreHead& h, std::uint3
   return gumbel_draw(key);
 }
 
-// Where there is one draw a token, and the row's own token lies in the piece: draws its noise, before any is read.
+// Where there is one draw a token, and the row's own token lies in the split: draws its noise, before any is read.
 // Those of a prompt are drawn before its rows.
-KV_DEVICE void keep_own_noise(const ScoreArguments& a, const ScoreHead& h, const RunPiece& piece) {
+KV_DEVICE void keep_own_noise(const ScoreArguments& a, const ScoreHead& h, const KvSplit& split) {
   if (!keeps_noise(a) || a.queries > 0) return;
   const std::uint32_t slot = h.row.slot == kOwnSlot ? *h.slots.next : h.row.slot;
-  if (slot - piece.first < piece.count) {
+  if (slot - split.first < split.count) {
     for (unsigned g = thread_x(); g < a.group; g += threads_x()) {
       *kept_noise(h, slot, g) = bits_of(gumbel_draw(noise_key(a, h, g, h.query)));
     }
@@ -123,11 +123,11 @@ struct ExpSum {
   float highest, sum;
 };
 
-// Of query head g: those of a thread's slots of the piece.
+// Of query head g: those of a thread's slots of the split.
 template <bool kInAttention>
-KV_DEVICE ExpSum noisy_sum_of_thread(const ScoreArguments& a, const ScoreHead& h, const RunPiece& piece, unsigned g) {
+KV_DEVICE ExpSum noisy_sum_of_thread(const ScoreArguments& a, const ScoreHead& h, const KvSplit& split, unsigned g) {
   ExpSum met = {kNever, 0.0F};
-  for_slots(piece, [&](const SlotRow& slots) {
+  for_slots(split, [&](const SlotRow& slots) {
     float x[kSlotsAtOnce];
     load_logits<kInAttention>(a, h, slots, g, x);
     float highest = met.highest;
@@ -242,11 +242,11 @@ KV_DEVICE void store_victim(const ScoreArguments& a, const ScoreHead& h, const V
   }
 }
 
-// The scores of a piece's slots, of which this thread has met `best`; `sums` as in weigh_slots().
+// The scores of a split's slots, of which this thread has met `best`; `sums` as in weigh_slots().
 template <bool kInAttention>
-KV_DEVICE Victim score_slots(const ScoreArguments& a, const ScoreHead& h, const RunPiece& piece, const float* sums) {
+KV_DEVICE Victim score_slots(const ScoreArguments& a, const ScoreHead& h, const KvSplit& split, const float* sums) {
   Victim best;
-  for_slots(piece, [&](const SlotRow& slots) {
+  for_slots(split, [&](const SlotRow& slots) {
     SlotState states[kSlotsAtOnce];
     KV_UNROLL
     for (unsigned n = 0; n < kSlotsAtOnce; ++n) {
@@ -270,7 +270,7 @@ KV_DEVICE void score_unit(const ScoreArguments& a, std::uint32_t unit) {
   KV_SHARED(ExpSum, warps, kScoreThreads / 32);
   KV_SHARED(std::uint64_t, keys, kScoreThreads / 32);
   const ScoreHead h = score_head(a, unit);
-  const RunPiece whole = {unit, 0, h.row.length, 0, 1};
+  const KvSplit whole = {unit, 0, h.row.length, 0, 1};
   if (a.kind == ScoreKind::kNoisySum) {
     keep_own_noise(a, h, whole);
     KV_UNROLL_BY(1)
@@ -287,16 +287,16 @@ KV_DEVICE void score_unit(const ScoreArguments& a, std::uint32_t unit) {
   store_victim(a, h, best, least, 1);
 }
 
-// Has what scores are made of besides logits brought to the second-level cache: a thread every 32nd slot of the piece,
+// Has what scores are made of besides logits brought to the second-level cache: a thread every 32nd slot of the split,
 // and its last one. (Not the ring of counts: finding its word would cost registers that rows need.)
-KV_DEVICE void prefetch_scores(const ScoreArguments& a, const RunPiece& piece) {
-  const CacheSlots& slots = a.units[piece.unit].slots;
+KV_DEVICE void prefetch_scores(const ScoreArguments& a, const KvSplit& split) {
+  const CacheSlots& slots = a.units[split.unit].slots;
   const std::uint32_t* const positions = slots.positions;
   const std::uint32_t* const state = slots.state;
   const std::size_t stride = slots.stride;
   const unsigned columns = keeps_noise(a) ? 1 + a.group : 1;
-  for (unsigned at = thread_x() * 32; at < piece.count + 31; at += 32 * threads_x()) {
-    const std::uint32_t slot = piece.first + (at < piece.count ? at : piece.count - 1);
+  for (unsigned at = thread_x() * 32; at < split.count + 31; at += 32 * threads_x()) {
+    const std::uint32_t slot = split.first + (at < split.count ? at : split.count - 1);
     prefetch(reinterpret_cast<const std::byte*>(positions + slot));
     for (unsigned c = 0; c < columns; ++c) prefetch(reinterpret_cast<const std::byte*>(state + c * stride + slot));
   }

@@ -1,5 +1,5 @@
-// What blocks of a product have from each other: norms of its vectors, which one launch makes for all of them, and of
-// columns that several share the sums.
+// What blocks of a product have from each other: norms of its vectors, which one launch makes for all of them, and
+// where several share columns (split-K) their partial sums.
 #pragma once
 
 #include "kernels/cuda/device_buffer.hpp"
@@ -7,17 +7,17 @@
 
 namespace kvroof::cuda {
 
-// How many blocks share the columns of each kPartRows rows of a matrix, so that about two for each multiprocessor have
-// work, of two tiles of kPartColumns columns each at least.
-std::uint32_t column_parts(std::uint32_t rows, std::uint32_t cols, unsigned multiprocessors);
+// How many blocks share the columns of each kSplitRows rows of a matrix, so that about two for each multiprocessor have
+// work, of two tiles of kSplitColumns columns each at least.
+std::uint32_t k_splits(std::uint32_t rows, std::uint32_t cols, unsigned multiprocessors);
 
-class ColumnParts {
+class SplitKMemory {
  public:
   // Throws OutOfDeviceMemory.
-  ColumnParts(Stream& stream, unsigned multiprocessors);
+  SplitKMemory(Stream& stream, unsigned multiprocessors);
 
   // Products with this many vectors: fewer have warps that share columns, more are one tile of several.
-  [[nodiscard]] static bool serves(std::uint32_t tokens) { return tokens > kSmallTile && tokens <= kPartTokens; }
+  [[nodiscard]] static bool serves(std::uint32_t tokens) { return tokens > kSmallTile && tokens <= kLargeTile; }
   // Makes room, once; before it no product is cut. Throws OutOfDeviceMemory.
   void reserve();
   // Sets where norms of a product's vectors are made, unless it is one, or they can wait until its columns are added up
