@@ -183,12 +183,8 @@ inline void prefetch_range(const std::byte* p, unsigned bytes) {
   emulator::check_aligned(p, 16);
   for (unsigned at = thread_x() % 32 * 128; at < bytes; at += 32 * 128) prefetch(p + at);
 }
-inline void copy_to_shared(void* to, const void* from) {
-  emulator::check_aligned(to, 16);
-  emulator::check_aligned(from, 16);
-  std::memcpy(to, from, 16);
-}
-inline void await_copies() {}
+inline void copy_to_shared(void* to, const void* from) { emulator::copy_async(to, from); }
+inline void await_copies() { emulator::await_copies(); }
 template <class T>
 T load_once(const T* p) {
   emulator::check_aligned(p, sizeof(T));

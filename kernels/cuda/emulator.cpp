@@ -52,6 +52,11 @@ struct Warp {
   std::array<std::uint32_t, 2> handed{};  // whose values those are, a bit each
 };
 
+struct AsyncCopy {
+  void* to;
+  const void* from;
+};
+
 // A thread of a block, and after it the same of the next block.
 struct Fiber {
   boost::context::fiber place;         // where it goes on; empty: it was never entered
@@ -60,6 +65,7 @@ struct Fiber {
   std::uint64_t waits_turn = 0;
   bool done = false;
   bool awaited = false;  // the launch before
+  std::vector<AsyncCopy> copies;  // under way
   [[nodiscard]] bool waits() const { return waits_at != nullptr && waits_at->turn == waits_turn; }
 };
 
@@ -168,6 +174,7 @@ void resume(Fiber& fiber) {
 void start_thread(Fiber& fiber, unsigned thread) {
   fiber.index = {thread % block_size.x, thread / block_size.x % block_size.y, thread / (block_size.x * block_size.y)};
   fiber.done = fiber.awaited = false;
+  fiber.copies.clear();
   fiber.waits_at = nullptr;
 }
 
@@ -298,6 +305,18 @@ void check_awaited() {
   if (!g_block->fibers[g_block->running].awaited) {
     throw std::logic_error("a thread of a kernel ends without having waited for the launch before");
   }
+}
+
+void copy_async(void* to, const void* from) {
+  check_aligned(to, 16);
+  check_aligned(from, 16);
+  g_block->fibers[g_block->running].copies.push_back({to, from});
+}
+
+void await_copies() {
+  std::vector<AsyncCopy>& copies = g_block->fibers[g_block->running].copies;
+  for (const AsyncCopy& copy : copies) std::memcpy(copy.to, copy.from, 16);
+  copies.clear();
 }
 
 void fresh(void* shared, std::size_t bytes) {

@@ -59,6 +59,11 @@ void prefetch(const std::byte* line);
 void await_previous();
 void check_awaited();
 
+// Copies 16 aligned bytes as late as a device may: when the thread that asked waits for its copies. What is used before
+// that is not there.
+void copy_async(void* to, const void* from);
+void await_copies();
+
 // Shared memory that a thread comes upon: a block finds in it what other blocks and kernels left, so that at the first
 // of its threads all of it becomes 0xff, of which every float is a NaN.
 void fresh(void* shared, std::size_t bytes);

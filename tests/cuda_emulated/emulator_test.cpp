@@ -122,6 +122,20 @@ TEST_CASE("shared memory holds nothing that a block could count on when it begin
   CHECK(found == std::vector<unsigned>(3, 0xffffffffU));
 }
 
+TEST_CASE("what is copied to shared memory is there when its thread has waited for it, and not before") {
+  alignas(16) const std::uint32_t from[4] = {1, 2, 3, 4};
+  std::vector<std::uint32_t> found;
+  emulator::run({1, 1, 1}, {1, 1, 1}, [&] {
+    KV_SHARED(std::uint32_t, shared, 4);
+    copy_to_shared(shared, from);
+    sync_block();
+    found.push_back(shared[3]);
+    await_copies();
+    found.push_back(shared[3]);
+  });
+  CHECK(found == std::vector<std::uint32_t>{0xffffffffU, 4});
+}
+
 TEST_CASE("a copy from the host takes what lies there when it is made, as late as it may be") {
   Stream stream;
   REQUIRE(open_stream(stream) == nullptr);
