@@ -197,6 +197,8 @@ void describe_workload(po::options_description_easy_init add) {
   add("gpu-memory-utilization", po::value<std::string>(),
       "share of a device's memory that the engine takes for all it holds (default: the engine's)");
   add("max-num-seqs", po::value<std::string>(), "sequences that run at once at most (default: the engine's)");
+  add("max-num-batched-tokens", po::value<std::string>(),
+      "tokens of prompts and answers in a step at most (default: the engine's)");
   add("sampling", po::value<std::string>()->default_value("greedy"),
       "how tokens are chosen: greedy | top-p, which some engines' samplers sort the vocabulary for");
   describe_speculation(add);
@@ -234,6 +236,16 @@ EngineProfile default_or_named_engine(const WorkloadRequest& request, const Devi
   return there;
 }
 
+// Throws where one sequence passes more tokens a step than a step may have.
+void check_step_tokens(const WorkloadRequest& request) {
+  if (!request.step_tokens) return;
+  for (const Deployment& d : request.deployments) {
+    if (!d.speculation || d.speculation->tokens < *request.step_tokens) continue;
+    throw usage_error(fmt::format("--max-num-batched-tokens {} and --speculate {}: a sequence passes {} tokens a step",
+                                  *request.step_tokens, d.speculation->tokens, d.speculation->tokens + 1));
+  }
+}
+
 }  // namespace
 
 WorkloadRequest workload_request(const Arguments& arguments) {
@@ -254,6 +266,10 @@ WorkloadRequest workload_request(const Arguments& arguments) {
   if (arguments.has("max-num-seqs")) {
     request.most_sequences = count_value("max-num-seqs", arguments.get<std::string>("max-num-seqs"), 1, 1U << 20);
   }
+  if (arguments.has("max-num-batched-tokens")) {
+    request.step_tokens =
+        count_value("max-num-batched-tokens", arguments.get<std::string>("max-num-batched-tokens"), 1, kMostPrompt);
+  }
   const std::vector<WeightFormat> formats = weight_formats_of(arguments, request);
   request.default_cache = !arguments.has("kv");
   request.points = points_of(arguments, request);
@@ -263,6 +279,7 @@ WorkloadRequest workload_request(const Arguments& arguments) {
   request.longest = {request.prompt, request.output};
   require_positions(request.model, request.prompt, request.output);
   request.deployments = deployments_of(arguments, request, formats);
+  check_step_tokens(request);
   const std::string sampling = arguments.get<std::string>("sampling");
   if (sampling != "greedy" && sampling != "top-p") {
     throw usage_error(fmt::format("--sampling {}: expected greedy or top-p", sampling));
@@ -276,6 +293,8 @@ EngineProfile WorkloadRequest::engine_on(const Device& device) const {
   EngineProfile profile = default_or_named_engine(*this, device);
   if (memory_share) profile.reserve_fraction = 1 - *memory_share;
   if (most_sequences) profile.largest_batch = *most_sequences;
+  // Memory is left for what passes in a step (vLLM measures it with as many tokens at its start).
+  if (step_tokens) profile.step_tokens = profile.prompt_chunk = *step_tokens;
   return profile;
 }
 

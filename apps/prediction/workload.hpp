@@ -44,6 +44,7 @@ struct WorkloadRequest {
   std::string unknown_windows;                 // of a GGUF file, which are not counted: a sentence; or empty
   std::optional<double> memory_share;           // of a device's memory, that an engine takes; nothing: its own
   std::optional<std::uint32_t> most_sequences;  // at once; nothing: as many as its scheduler takes
+  std::optional<std::uint32_t> step_tokens;     // of prompts and answers in a step; nothing: its own
   std::string engine_version;                  // of it, with an @; empty: today's
 
   // Whether it is kvroof's own back end that is asked about.

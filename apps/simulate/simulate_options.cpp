@@ -45,8 +45,6 @@ void describe_simulate(po::options_description_easy_init add) {
   add("ttft-ms", po::value<std::string>(), "goal: a request's first token within so many ms");
   add("tpot-ms", po::value<std::string>(), "goal: a request's mean time per further token");
   add("attainment", po::value<std::string>()->default_value("0.9"), "share of requests that must meet the goals");
-  add("max-num-batched-tokens", po::value<std::string>(),
-      "tokens of prompts and answers in a step at most (default: the engine's)");
   describe_prices(add);
   add("by", po::value<std::string>(),
       "what ranks: device, what is served on each | usd, for the money, at the highest price (default: device; with "

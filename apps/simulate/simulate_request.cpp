@@ -283,9 +283,7 @@ std::size_t SimulateRequest::warm_up_of(std::uint32_t of) const {
 }
 
 SchedulerLimits SimulateRequest::limits_on(const Device& device) const {
-  SchedulerLimits limits = scheduler_limits(workload.engine_on(device));
-  limits.step_tokens = step_tokens.value_or(limits.step_tokens);
-  return limits;
+  return scheduler_limits(workload.engine_on(device));
 }
 
 TransferLink SimulateRequest::link_on(const Device& device) const {
@@ -295,16 +293,6 @@ TransferLink SimulateRequest::link_on(const Device& device) const {
   }
   const double arrival_ms = workload.engine_on(device).arrival_us * 1e-3;
   return {prefill.transfer_gbs.value_or(gbs) * 1e9, prefill.transfer_ms.value_or(arrival_ms) * 1e-3};
-}
-
-// Throws where one sequence passes more tokens a step than a step may have.
-static void check_step_tokens(const SimulateRequest& request) {
-  if (!request.step_tokens) return;
-  for (const Deployment& d : request.workload.deployments) {
-    if (!d.speculation || d.speculation->tokens < *request.step_tokens) continue;
-    throw usage_error(fmt::format("--max-num-batched-tokens {} and --speculate {}: a sequence passes {} tokens a step",
-                                  *request.step_tokens, d.speculation->tokens, d.speculation->tokens + 1));
-  }
 }
 
 // Of the devices that compute prompts as well.
@@ -371,10 +359,6 @@ SimulateRequest simulate_request(const Arguments& arguments, std::uint32_t count
   request.ttft_ms = number_option(arguments, "ttft-ms", 1e-3, 1e9);
   request.tpot_ms = number_option(arguments, "tpot-ms", 1e-3, 1e9);
   request.attainment = share_value("attainment", arguments.get<std::string>("attainment"), 0.01, 1);
-  if (arguments.has("max-num-batched-tokens")) {
-    request.step_tokens =
-        count_value("max-num-batched-tokens", arguments.get<std::string>("max-num-batched-tokens"), 1, kMostPrompt);
-  }
   set_conversations(arguments, request);
   check_load(arguments, request);
   set_prefill(arguments, request);
@@ -385,7 +369,6 @@ SimulateRequest simulate_request(const Arguments& arguments, std::uint32_t count
   set_rank(arguments, request);
   if (request.prefill.device) check_runs_on(request.workload, *request.prefill.device);
   set_longest(request);
-  check_step_tokens(request);
   return request;
 }
 

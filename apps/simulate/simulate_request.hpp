@@ -63,7 +63,6 @@ struct SimulateRequest {
   PrefillRequest prefill;
   std::optional<double> ttft_ms, tpot_ms;  // goals of each request
   double attainment = 0.9;                 // the share of requests that must meet them
-  std::optional<std::uint32_t> step_tokens;
   bool by_price = false;   // what ranks rows: what they serve for the money, not on each device
   bool ranks_rows = false; // --by was given
   std::uint32_t top = 10;  // of ranked rows, those that all tables show

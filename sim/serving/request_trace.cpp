@@ -1,5 +1,7 @@
 #include "sim/serving/request_trace.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -115,11 +117,11 @@ class Lines {
   std::size_t number_ = 0;
 };
 
-template <std::size_t kCount>
-Failure no_column(const char* what, const std::array<Column, kCount>& known) {
-  std::string names;
-  for (const Column& column : known) names += (names.empty() ? "" : ", ") + std::string(column.name);
-  return failure("no column for the {}: expected one of {}", what, names);
+// "no column for the prompt: expected one of prompt, contexttokens …".
+std::string none_for(const char* column_or_key, const char* what, std::span<const Column> known) {
+  std::string text = fmt::format("no {} for the {}: expected one of ", column_or_key, what);
+  for (const Column& column : known) text += (&column == known.data() ? "" : ", ") + std::string(column.name);
+  return text;
 }
 
 Result<RequestTrace> from_csv(std::string_view text, Unanswered unanswered) {
@@ -138,8 +140,8 @@ Result<RequestTrace> from_csv(std::string_view text, Unanswered unanswered) {
   };
   double unit = 1;
   const auto arrival = find(kArrivals, &unit), prompt = find(kPrompts, nullptr), output = find(kOutputs, nullptr);
-  if (!prompt) return no_column("prompt", kPrompts);
-  if (!output) return no_column("answer", kOutputs);
+  if (!prompt) return Failure{none_for("column", "prompt", kPrompts)};
+  if (!output) return Failure{none_for("column", "answer", kOutputs)};
   RequestTrace trace;
   trace.has_arrivals = arrival.has_value();
   const auto read = [&](const CsvRow& fields) -> std::string {
@@ -213,6 +215,7 @@ std::string value_of(const Json& object, std::string_view key) {
 Result<RequestTrace> from_json_lines(Lines& lines, std::string_view first, Unanswered unanswered) {
   RequestTrace trace;
   std::vector<HashedRequest> hashed;
+  bool is_first = true;
   for (std::optional line(first); line; line = lines.next()) {
     const Json object = Json::parse(*line, nullptr, false);
     if (!object.is_object()) return failure("line {}: expected a JSON object", lines.number());
@@ -222,11 +225,17 @@ Result<RequestTrace> from_json_lines(Lines& lines, std::string_view first, Unans
       }
       return {};
     };
-    const auto [arrival, column] = find(kArrivals);
+    auto [arrival, column] = find(kArrivals);
     const std::string prompt = find(kPrompts).first, output = find(kOutputs).first;
-    if (arrival.empty() || prompt.empty() || output.empty()) {
-      return failure("line {}: expected timestamp, input_length and output_length", lines.number());
+    if (prompt.empty()) return failure("line {}: {}", lines.number(), none_for("key", "prompt", kPrompts));
+    if (output.empty()) return failure("line {}: {}", lines.number(), none_for("key", "answer", kOutputs));
+    // As a column of a table, all lines have an arrival or none has.
+    if (is_first) trace.has_arrivals = !arrival.empty();
+    is_first = false;
+    if (arrival.empty() && trace.has_arrivals) {
+      return failure("line {}: {}", lines.number(), none_for("key", "arrival", kArrivals));
     }
+    if (!trace.has_arrivals) arrival = "0", column = {};
     // Mooncake's clock ticks in milliseconds, Bailian's, which has chats, in seconds.
     const bool chats = object.contains("chat_id"), milliseconds = column.name == "timestamp" && !chats;
     auto request = request_of(arrival, milliseconds ? 1e-3 : column.seconds, prompt, output, unanswered);

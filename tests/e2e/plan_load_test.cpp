@@ -230,3 +230,20 @@ TEST_CASE("full attention holds a prompt once, windows or not, and prompts pass 
   };
   CHECK(activations("64k") == activations("512"));
 }
+
+TEST_CASE("a step of fewer tokens lets first tokens wait longer, and activations of fewer tokens take less memory") {
+  const std::string words = " --model llama-3-8b --engine vllm --device h100-sxm --prompt 4k --output 256 --batch 32 "
+                            "--under-load --max-num-batched-tokens ";
+  const json many = plan(words + "8k"), few = plan(words + "1k");
+  CHECK(plan(words.substr(0, words.find("--max-num"))) == many);  // what vLLM takes on such a board
+  CHECK(few["load"]["ttft_ms"]["value"].get<double>() > 1.1 * many["load"]["ttft_ms"]["value"].get<double>());
+  const double kept = ledger_line(many, "activations").get<double>(), less = ledger_line(few, "activations");
+  CHECK(less < kept);
+  const Ran ran = run_program("compare" + words + "1k --format json");
+  REQUIRE(ran.code == 0);
+  CHECK(json::parse(ran.out)["points"][0]["ttft_ms"]["value"] == few["load"]["ttft_ms"]["value"]);
+  const Ran wrong = run_program("plan" + words + "3 --draft ngram --speculate 3:0.5");
+  CHECK(wrong.code == 2);
+  CHECK(wrong.err.find("--max-num-batched-tokens 3 and --speculate 3: a sequence passes 4 tokens") !=
+        std::string::npos);
+}

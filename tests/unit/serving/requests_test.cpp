@@ -167,6 +167,13 @@ TEST_CASE("requests without an answer are left out and counted, or kept and coun
   CHECK(kept.value().requests == std::vector<Request>{{0, 10, 0}, {1, 10, 5}});
 }
 
+TEST_CASE("JSON lines may say lengths alone, as tables may, and arrivals of the first line decide") {
+  const auto trace = request_trace_from_text("{\"prompt\": 3, \"output\": 2}\n{\"prompt\": 5, \"output\": 1}\n");
+  REQUIRE(trace.ok());
+  CHECK_FALSE(trace.value().has_arrivals);
+  CHECK(trace.value().requests == std::vector<Request>{{0, 3, 2}, {0, 5, 1}});
+}
+
 TEST_CASE("what is no request is named with its line and what is expected") {
   const std::pair<const char*, const char*> wrong[] = {
       {"", "empty"},
@@ -183,7 +190,10 @@ TEST_CASE("what is no request is named with its line and what is expected") {
       {"arrival_s,prompt,output\n0,1.5,5\n", "line 2: prompt '1.5': expected a number of tokens"},
       {"arrival_s,prompt,output\n0,inf,5\n", "line 2: prompt 'inf'"},
       {"[{\"timestamp\": 1}]\n", "line 1: a list; expected a JSON object on each line"},
-      {"{\"timestamp\": 1}\n", "line 1: expected timestamp, input_length and output_length"},
+      {"{\"timestamp\": 1}\n", "line 1: no key for the prompt: expected one of prompt, contexttokens, "},
+      {"{\"timestamp\": 1, \"prompt\": 3}\n", "line 1: no key for the answer: expected one of output, "},
+      {"{\"timestamp\": 1, \"prompt\": 3, \"output\": 2}\n{\"prompt\": 3, \"output\": 2}\n",
+       "line 2: no key for the arrival: expected one of arrival_s, timestamp, "},
       {"{\"timestamp\": 1,\n", "line 1: expected a JSON object"}};
   for (const auto& [text, what] : wrong) {
     INFO(text);
