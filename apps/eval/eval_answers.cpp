@@ -12,7 +12,7 @@ using Question = AnswerExamples::Question;
 
 // Where a line has several questions and nobody says how they are asked.
 constexpr const char* kContextTemplate = "{context}";
-constexpr const char* kTurnTemplate = "\n{input}\n";
+constexpr const char* kTurnTemplate = "\n{input}";
 
 // What a line is asked, as texts.
 struct Asked {
