@@ -51,16 +51,17 @@ void check_shared(const SharedPrefix& shared, const SimulateRequest& request) {
 
 // Throws where conversations have more blocks than are simulated.
 void check_conversations(const SimulateRequest& request) {
+  if (!request.in_conversations()) return;
   std::uint64_t blocks = 0;
   for (std::size_t i = 0; i < request.requests.size(); ++i) {
     const Request& r = request.requests[i];
     const bool goes_on = i + 1 < request.requests.size() && request.requests[i + 1].follows;
-    if (!goes_on) blocks += (r.prompt + r.output) / kBlock;
+    if (!goes_on) blocks += ConversationBlocks::most(std::uint64_t{r.prompt} + r.output, r.turn);
   }
   if (blocks <= kMostBlocks) return;
-  throw usage_error(fmt::format("conversations of {} blocks of {} tokens; expected at most {}", blocks, kBlock,
+  throw usage_error(fmt::format("--turns {}: conversations of {} blocks; expected at most {}", request.turns, blocks,
                                 kMostBlocks))
-      .note("fewer requests (--count), shorter ones and fewer --turns have fewer");
+      .note("fewer requests (--count), shorter ones and fewer turns have fewer");
 }
 
 // The groups of which prompts begin alike, and the whole blocks of each that came in some prompt.

@@ -49,11 +49,9 @@ std::uint64_t turns_for(std::uint64_t sent, std::uint32_t clients, std::uint32_t
 }
 
 PrefixBlock ConversationBlocks::extend(std::uint32_t tokens) {
-  // Longer than those of an engine, so that histories are walked in few steps: a cache gives them up as wholes.
-  constexpr std::uint32_t kMost = 16 * kTokens;
   const std::uint32_t whole = tokens / kTokens * kTokens;
   while (end_ < whole) {
-    end_ = std::min(end_ + kMost, whole);
+    end_ = std::min(end_ + kWhole, whole);
     last_ = own_child(end_);
   }
   return last_;

@@ -28,6 +28,9 @@ class ConversationBlocks {
   // Of the blocks that a cache has, whole ones are found: vLLM's have so many tokens.
   static constexpr std::uint32_t kTokens = 16;
 
+  // At most so many blocks are added for a conversation of so many tokens.
+  static std::uint64_t most(std::uint64_t tokens, std::uint64_t turns) { return tokens / kWhole + 3 * turns; }
+
   // `begins`: the last block of what others begin with as well.
   ConversationBlocks(PrefixTreeBuilder& tree, PrefixBlock begins, std::uint32_t tokens)
       : tree_(tree), last_(begins), end_(tokens) {}
@@ -36,6 +39,9 @@ class ConversationBlocks {
   void add(Request& turn);
 
  private:
+  // Blocks are longer than an engine's, so that histories are walked in few steps: a cache gives them up as wholes.
+  static constexpr std::uint32_t kWhole = 16 * kTokens;
+
   // The last block that ends by so many tokens, all of which are there then.
   PrefixBlock extend(std::uint32_t tokens);
   PrefixBlock own_child(std::uint32_t end);

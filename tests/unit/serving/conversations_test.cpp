@@ -89,6 +89,11 @@ TEST_CASE("a turn finds whole blocks of all that was computed before it: prompts
   std::vector<Request> turns = draw_requests(drawn_turns(60, 5, 0.6));
   add_history(turns, 100000);
   const Talk talk = talk_of(turns);
+  std::uint64_t most = 1;  // blocks, with the root
+  for (std::size_t i = 4; i < turns.size(); i += 5) {
+    most += ConversationBlocks::most(turns[i].prompt + turns[i].output, 5);
+  }
+  CHECK(talk.tree.size() <= most);
   for (const bool lossless : {false, true}) {
     PrefixCacheSetup cache;
     cache.loses_nothing = lossless;
