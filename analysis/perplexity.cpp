@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numbers>
 
 #include "sim/core/error.hpp"
@@ -41,6 +42,20 @@ PairedDifference paired_difference(std::span<const double> values, std::span<con
   double squares = 0;
   for (std::size_t i = 0; i < base.size(); ++i) squares += std::pow(difference(i) - result.mean, 2);
   result.standard_error = std::sqrt(squares / (n - 1) / n);
+  return result;
+}
+
+PairedDifference paired_difference(std::span<const double> values, std::span<const double> base,
+                                   std::span<const std::size_t> groups) {
+  PairedDifference result = paired_difference(values, base);
+  std::map<std::size_t, double> sums;  // of each group, from the mean
+  for (std::size_t i = 0; i < base.size(); ++i) sums[groups[i]] += values[i] - base[i] - result.mean;
+  const auto count = static_cast<double>(sums.size());
+  result.standard_error.reset();
+  if (count < 2) return result;
+  double squares = 0;
+  for (const auto& [group, sum] : sums) squares += sum * sum;
+  result.standard_error = std::sqrt(squares * count / (count - 1)) / static_cast<double>(base.size());
   return result;
 }
 

@@ -46,6 +46,10 @@ struct PairedDifference {
 };
 
 PairedDifference paired_difference(std::span<const double> values, std::span<const double> base);
+// Where those of a group, whose number stands beside each, are not independent: the error is that of sums over groups
+// (cluster-robust, Liang and Zeger 1986), of which one has none. With groups of one the same as above.
+PairedDifference paired_difference(std::span<const double> values, std::span<const double> base,
+                                   std::span<const std::size_t> groups);
 // Of nats per token: positive when `logprobs` gives the tokens less probability than `base`. As many of each, ≥ 1.
 PairedDifference nats_difference(std::span<const float> logprobs, std::span<const float> base);
 

@@ -44,7 +44,7 @@ Asked asked_in_turns(const EvalRequest& request, const Line& line) {
   asked.prompt = filled(request.prompt_template.value_or(kContextTemplate), text_of);
   for (const Line& turn : line.turns()) {
     const auto text_of_turn = [&](const std::string& key) {
-      return turn.has(key.c_str()) ? turn.text(key.c_str(), true) : text_of(key);
+      return turn.has(key.c_str()) || !line.has(key.c_str()) ? turn.text(key.c_str(), true) : text_of(key);
     };
     asked.questions.push_back(filled(request.question_template.value_or(kTurnTemplate), text_of_turn));
     asked.references.push_back(turn.references());

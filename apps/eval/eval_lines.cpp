@@ -16,6 +16,11 @@ namespace {
 // a line has.
 constexpr std::array<const char*, 4> kReferenceKeys = {"reference", "answers", "outputs", "answer"};
 
+// A number as the file has it.
+std::string text_of(const nlohmann::json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
 }  // namespace
 
 Line::Line(const EvalRequest& request, std::size_t number, const std::string& text)
@@ -50,12 +55,16 @@ std::vector<std::string> Line::texts(const char* key) const {
 std::vector<std::string> Line::references() const {
   const auto* const key = std::ranges::find_if(kReferenceKeys, [this](const char* name) { return has(name); });
   const char* const name = key == kReferenceKeys.end() ? kReferenceKeys.front() : *key;
+  if (at(name).is_number()) return {text_of(at(name))};
   if (!at(name).is_array()) return {text(name, false)};
   for (const nlohmann::json& item : at(name)) {
+    if (item.is_number()) continue;
     if (!item.is_string() || item.get_ref<const std::string&>().empty()) refuse_value(name, "texts that are not empty");
   }
   if (at(name).empty()) refuse_value(name, "a text or a list of at least one");
-  return at(name).get<std::vector<std::string>>();
+  std::vector<std::string> all;
+  for (const nlohmann::json& item : at(name)) all.push_back(text_of(item));
+  return all;
 }
 
 std::size_t Line::index(const char* key, std::size_t count) const {

@@ -24,7 +24,7 @@ class Line {
   [[nodiscard]] bool has_references() const;
   [[nodiscard]] std::string text(const char* key, bool may_be_empty) const;
   [[nodiscard]] std::vector<std::string> texts(const char* key) const;  // at least two
-  // A text, or a list of at least one; none of them empty.
+  // A text or a number, or a list of at least one; none of them empty.
   [[nodiscard]] std::vector<std::string> references() const;
   [[nodiscard]] std::size_t index(const char* key, std::size_t count) const;
   [[nodiscard]] std::vector<Line> turns() const;  // at least one

@@ -30,13 +30,17 @@ struct Notes {
   }
   void operator()(const AnswerExamples& examples) const {
     for (const AnswerMetric* metric : examples.metrics) notes.emplace_back(metric->note);
-    notes.emplace_back(
-        "scores of greedy continuations, means over prompts; no beam search: beams are simulated as batch");
     const std::size_t turns = examples.turns();
+    notes.push_back(fmt::format(
+        "scores of greedy continuations, means over {}s; no beam search: beams are simulated as batch",
+        turns > 1 ? "question" : "prompt"));
     if (examples.asks_behind()) {
-      notes.emplace_back("policies evict before they see a question (--question-in-prompt: after the first)");
+      notes.emplace_back(
+          "policies evict before they see a question that stands behind its prompt (--question-in-prompt: after the "
+          "first)");
     } else if (turns > 1) {
-      notes.emplace_back("the first question is part of the prompt: policies see it before they evict");
+      notes.emplace_back(
+          "the first question behind a context is part of the prompt: policies see it before they evict");
     }
     if (turns > 1) {
       const bool apart = examples.prompts.size() == examples.questions().size();
@@ -45,7 +49,7 @@ struct Notes {
                                         : "each behind the answer before, in what the policy has left of all that "
                                           "(--questions apart: each of the context alone)"));
     }
-    notes.emplace_back("change: against full, prompt by prompt; " + kSpreadNote);
+    notes.emplace_back("change: against full, line by line; " + kSpreadNote);
     const bool several =
         std::ranges::any_of(examples.questions(), [](const auto* question) { return question->references.size() > 1; });
     if (several) notes.emplace_back("of several references the best one counts, but for contains");

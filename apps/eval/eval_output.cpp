@@ -91,7 +91,7 @@ struct RowMaker {
     cells.push_back(count(turns > 1 ? "questions" : "prompts", "examples", examples.questions().size()));
     for (const AnswerMetric* metric : examples.metrics) {
       for (const AnswerColumn& column : metric->columns) {
-        add_score(column, cells);
+        add_score(examples, column, cells);
         if (turns > 1) add_turns(means_by_turn(examples, point, column), column, cells);
       }
     }
@@ -129,10 +129,10 @@ struct RowMaker {
   }
 
  private:
-  void add_score(const AnswerColumn& column, Cells& cells) const {
+  void add_score(const AnswerExamples& examples, const AnswerColumn& column, Cells& cells) const {
     const double mean = mean_of(point, column);
     if (column.title.empty()) return cells.push_back(machine(column.key.c_str(), exact(mean)));
-    const PairedDifference d = difference(point, full, column);
+    const PairedDifference d = difference(examples, point, full, column);
     cells.push_back(number(column.title.c_str(), column.key.c_str(), mean, 4));
     add_change(column.key, mean - mean_of(full, column), d, 4, cells);
   }

@@ -42,11 +42,17 @@ std::vector<double> means_by_turn(const AnswerExamples& examples, const EvalPoin
   return sums;
 }
 
-PairedDifference difference(const EvalPoint& point, const EvalPoint& full, const AnswerColumn& column) {
+PairedDifference difference(const AnswerExamples& examples, const EvalPoint& point, const EvalPoint& full,
+                            const AnswerColumn& column) {
+  std::vector<std::size_t> lines;
+  for (const AnswerExamples::Prompt& prompt : examples.prompts) {
+    lines.resize(lines.size() + prompt.questions.size(), prompt.line);
+  }
+
   std::vector<double> ours, theirs;
   for (const auto& continuation : point.continuations) ours.push_back(column.of(continuation.score));
   for (const auto& continuation : full.continuations) theirs.push_back(column.of(continuation.score));
-  return paired_difference(ours, theirs);
+  return paired_difference(ours, theirs, lines);
 }
 
 ShareSummary share_summary(std::span<const double> ours, std::span<const double> full) {

@@ -14,8 +14,9 @@ PairedDifference difference(const EvalPoint& point, const EvalPoint& full);
 double mean_of(const EvalPoint& point, const AnswerColumn& column);
 // [turns]: over those that are the first of their line, the second …
 std::vector<double> means_by_turn(const AnswerExamples& examples, const EvalPoint& point, const AnswerColumn& column);
-// Against full attention, question by question.
-PairedDifference difference(const EvalPoint& point, const EvalPoint& full, const AnswerColumn& column);
+// Against full attention, question by question; those of a line share a context, and are no samples of their own.
+PairedDifference difference(const AnswerExamples& examples, const EvalPoint& point, const EvalPoint& full,
+                            const AnswerColumn& column);
 
 // A share of examples, and how far it is from that of full attention, example by example.
 struct ShareSummary {

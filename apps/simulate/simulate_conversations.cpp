@@ -58,8 +58,11 @@ void set_conversations(const Arguments& arguments, SimulateRequest& request) {
 void hold_conversations(SimulateRequest& request, std::size_t count) {
   if (!request.in_conversations()) return;
   const std::uint32_t positions = request.workload.model.max_positions;
-  const std::uint64_t longest = positions >= mean_length(request) ? positions : kMostPrompt;
-  request.turns_left_out = add_history(request.requests, longest);
+  const auto drawn = static_cast<double>(request.requests.size());
+  request.turns_left_out = add_history(request.requests, positions > 0 ? positions : kMostPrompt);
+  // Fewer turns a conversation: conversations begin as much sooner after each other.
+  const double kept = static_cast<double>(request.requests.size()) / drawn;
+  for (Request& r : request.requests) r.arrival *= kept;
   if (request.clients > 0 && !request.most_clients) {
     request.requests = turns_of_clients(request.requests, request.clients, count);
   }

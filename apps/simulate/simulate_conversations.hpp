@@ -8,7 +8,7 @@
 namespace kvroof {
 
 void describe_conversations(boost::program_options::options_description_easy_init add);
-// Sets how many turns conversations have, and how long messages and pauses are. Throws Error (usage).
+// Sets how many turns conversations have, how long messages are, and what of answers is left out. Throws Error (usage).
 void set_conversations(const Arguments& arguments, SimulateRequest& request);
 // Of turns that were drawn with messages as prompts: adds what was said before, and has clients begin in the middle.
 // `count`: of clients, the requests that they send.

@@ -177,13 +177,20 @@ std::string clients_text(const SimulateRequest& r) {
   return fmt::format("; {} clients send the next when they are answered{}", r.clients, pause);
 }
 
-// Where they begin, and which of their requests count.
-std::string conversing_clients(const SimulateRequest& r) {
+// Where conversations begin, and which of their requests count.
+std::string begun_conversations(const SimulateRequest& r) {
+  if (r.clients == 0) {
+    return r.warm_up_of(0) == 0 ? "all conversations begin with their first turn, and all requests count"
+                                : fmt::format("times, what prompts found and requests/s are without the first {} "
+                                              "requests, when conversations have only begun", r.warm_up_of(0));
+  }
   const std::string begin = "clients begin in the middle of conversations, so that all turns are as frequent";
-  if (!r.most_clients && r.warm_up_of(r.clients) == 0) return begin;
+  if (!r.most_clients && r.warm_up_of(r.clients) == 0) {
+    return begin + "; the first request of each, of which no cache has what was said before, counts as well";
+  }
   const std::string of = r.most_clients ? fmt::format("{} of each client", r.warm_up_each())
                                         : std::to_string(r.warm_up_of(r.clients));
-  return fmt::format("{}; times of requests and what prompts found are without the first {}, before which no cache has "
+  return fmt::format("{}; times, what prompts found and requests/s are without the first {}, before which no cache has "
                      "what was said", begin, of);
 }
 
@@ -201,8 +208,8 @@ std::vector<std::string> simulate_notes(const SimulateRequest& r, SimulatedRows 
     notes.push_back(fmt::format("{} for which the model has no positions {} left out",
                                 counted(r.turns_left_out, "turn"), r.turns_left_out == 1 ? "is" : "are"));
   }
-  if (r.in_conversations() && r.clients > 0) {
-    notes.push_back(conversing_clients(r));
+  if (r.in_conversations()) {
+    notes.push_back(begun_conversations(r));
   } else if (r.most_clients || r.warm_up_of(r.clients) > 0) {
     notes.push_back(fmt::format("times of requests are without the first of each {}client{}; those between tokens "
                                 "(itl_ms) are of all",

@@ -104,6 +104,14 @@ std::vector<std::string> prefix_notes(const SimulateRequest& request, SimulatedR
     notes.push_back(fmt::format("drawn prompts that are no longer than what they share: {}, of which all tokens but "
                                 "the last are shared", shorter));
   }
+  const bool several = std::ranges::any_of(rows, [](const SimulatedRow& row) {
+    return row.problem.empty() && row.shares_prefixes && row.replicas * row.deployment->data_parallel > 1;
+  });
+  if (request.in_conversations() && several && !cache.routes) {
+    notes.emplace_back(
+        "a turn goes to the server, or group, that has fewest requests, whoever has what was said before: --router "
+        "prefix sends it there");
+  }
   for (std::string& note : kept_states_notes(request.workload.model)) notes.push_back(std::move(note));
   if (!losers.empty()) {
     notes.push_back(lost_prefixes_note(losers) + "; --evicted-prefix copy has whole ones kept beside");

@@ -274,10 +274,13 @@ std::size_t SimulateRequest::sent_by(std::uint32_t of) const {
   return requests.empty() ? several : std::min(several, requests.size());
 }
 
-// All clients begin at once. With --count, and of a file, times are of all requests, as benchmarks count them.
+// All clients begin at once, and at a rate conversations with their first turns: a third of what comes passes until the
+// others are as frequent. With --count, and of a file, times are of all requests, as benchmarks count them.
 std::size_t SimulateRequest::warm_up_of(std::uint32_t of) const {
   const bool chosen = !most_clients && (chosen_count || !drawn);
-  if (of <= 1 || chosen) return 0;
+  if (chosen) return 0;
+  if (of == 0 && in_conversations()) return sent / 3;
+  if (of <= 1) return 0;
   if (in_conversations()) return std::min(warm_up_each() * of, sent_by(of) / 2);
   return sent_by(of) >= 2ULL * of ? of : 0;
 }

@@ -68,7 +68,7 @@ using SimulatedRows = std::span<const SimulatedRow>;
 // Seconds from the arrival of a request to its answer, of a conversation to its last, in the mean.
 double visit_seconds(const SimulateRequest& request, const SimulatedRow& row);
 // How many requests come at the row's rate until as many end as begin: while a few answers take, for they take longer
-// as servers fill, or two conversations. 0: of rows without a rate.
+// as servers fill, or three conversations, the first of which fills them. 0: of rows without a rate.
 double lasting_count(const SimulateRequest& request, const SimulatedRow& row);
 // Whether servers were still filling when the last request of a rate that is to last came: what was found is that of a
 // burst.

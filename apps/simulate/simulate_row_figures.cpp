@@ -34,7 +34,7 @@ double visit_seconds(const SimulateRequest& request, const SimulatedRow& row) {
 
 double lasting_count(const SimulateRequest& request, const SimulatedRow& row) {
   const bool has_rate = row.problem.empty() && row.rate > 0 && std::isfinite(row.rate);
-  const double visits = request.in_conversations() ? 2 : 4;
+  const double visits = request.in_conversations() ? 3 : 4;
   return has_rate ? visits * visit_seconds(request, row) * row.rate : 0;
 }
 

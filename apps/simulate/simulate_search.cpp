@@ -71,6 +71,7 @@ ServingOutcome RowSimulator::simulated(double load, Servers servers, const RowRe
   const DeploymentCosts answers(answers_.cost, profiles_, reading.answers);
   const auto warmed_up = [&](ServingOutcome outcome) {
     outcome.warm_up = warm_up_at(load);
+    outcome.rates_warmed_up = request_.in_conversations();
     return outcome;
   };
   if (servers.prefill == 0) {

@@ -142,7 +142,7 @@ std::string requests_csv(const SimulateRequest& request, SimulatedRows rows) {
   std::string text = "device,policy,weight_type,tensor_parallel,request,arrival_s,prompt,output,"
                      "replica,placed_s,first_token_s,finished_s,preemptions,cached,prefill_replicas,prefill_replica,"
                      "transfer_begun_s,transfer_ended_s,moved_bytes,expert_parallel,kv_type,drafts,"
-                     "pipeline_stages,data_parallel,group,turn\n";
+                     "pipeline_stages,data_parallel,group,conversation,turn\n";
   for (const SimulatedRow& row : rows) {
     const std::string who = fmt::format("{},{},{},{}", csv_field(row.device->name),
                                         csv_field(request.workload.title(row.workload->policy())),
@@ -161,7 +161,8 @@ std::string requests_csv(const SimulateRequest& request, SimulatedRows rows) {
                           r.request.prompt, r.request.output, answered ? std::to_string(r.replica) : "", r.placed,
                           r.first_token, r.finished, r.preemptions, r.cached);
       text += row.prefill_replicas == 0 ? "0,,,," : transfer_cells(row, r);
-      text += fmt::format("{},{},{}\n", last, answered ? std::to_string(r.group) : "", r.request.turn);
+      text += fmt::format("{},{},{},{}\n", last, answered ? std::to_string(r.group) : "",
+                          request.in_conversations() ? std::to_string(r.request.conversation) : "", r.request.turn);
     }
   }
   return text;

@@ -9,13 +9,10 @@
 
 namespace kvroof {
 
-// Every call goes on to `inner`, which must outlive this, with `first_sequence` added to the sequences' numbers:
-// several sessions, each of which counts from 0, can so run one after another as different sequences of one back end.
+// Every call goes on to `inner`, which must outlive this.
 class MeteredBackend final : public Backend {
  public:
   explicit MeteredBackend(Backend& inner) : inner_(inner) {}
-
-  std::uint32_t first_sequence = 0;
 
   // Bytes of KV that a sequence holds after a decode step, mean over steps and sequences; nothing before the first.
   [[nodiscard]] std::optional<double> resident_bytes() const {
@@ -25,18 +22,18 @@ class MeteredBackend final : public Backend {
 
   void prefill(std::uint32_t sequence, std::span<const std::int64_t> ids, std::uint32_t requested_new_tokens,
                std::span<float> last, const LogitsSink& all) override {
-    inner_.prefill(first_sequence + sequence, ids, requested_new_tokens, last, all);
+    inner_.prefill(sequence, ids, requested_new_tokens, last, all);
   }
   void decode(std::span<const DecodeEntry> batch, std::span<float> logits) override {
-    inner_.decode(shifted(batch), logits);
+    inner_.decode(batch, logits);
     note(batch);
   }
   bool decode_greedily(std::span<const DecodeEntry> batch, std::span<TokenChoice> choices) override {
-    if (!inner_.decode_greedily(shifted(batch), choices)) return false;
+    if (!inner_.decode_greedily(batch, choices)) return false;
     note(batch);
     return true;
   }
-  void release(std::uint32_t sequence) override { inner_.release(first_sequence + sequence); }
+  void release(std::uint32_t sequence) override { inner_.release(sequence); }
   [[nodiscard]] KvUsage kv_usage() const override { return inner_.kv_usage(); }
   ByteCounters take_counters() override { return inner_.take_counters(); }
   void set_recorder(Recorder* recorder) override { inner_.set_recorder(recorder); }
@@ -45,18 +42,12 @@ class MeteredBackend final : public Backend {
   void set_interrupt(const std::atomic<bool>* asked) override { inner_.set_interrupt(asked); }
 
  private:
-  std::span<const DecodeEntry> shifted(std::span<const DecodeEntry> batch) {
-    shifted_.assign(batch.begin(), batch.end());
-    for (DecodeEntry& entry : shifted_) entry.sequence += first_sequence;
-    return shifted_;
-  }
   void note(std::span<const DecodeEntry> batch) {
     resident_ += inner_.kv_usage().resident_bytes;
     entries_ += batch.size();
   }
 
   Backend& inner_;
-  std::vector<DecodeEntry> shifted_;
   std::uint64_t resident_ = 0;
   std::uint64_t entries_ = 0;
 };

@@ -45,7 +45,7 @@ std::vector<Request> turns_of_clients(std::span<const Request> turns, std::uint3
 
 std::uint64_t turns_for(std::uint64_t sent, std::uint32_t clients, std::uint32_t turns) {
   const std::uint64_t before = (std::uint64_t{clients} * (turns - 1) + 1) / 2;
-  return sent + (clients > 0 ? before + std::uint64_t{clients} * (turns - 1) + turns : 0);
+  return clients > 0 ? sent + before + std::uint64_t{clients} * (turns - 1) + turns : 2 * sent;
 }
 
 PrefixBlock ConversationBlocks::extend(std::uint32_t tokens) {

@@ -20,6 +20,7 @@ std::size_t add_history(std::vector<Request>& turns, std::uint64_t longest);
 // enough for `sent` requests, whoever sends them.
 std::vector<Request> turns_of_clients(std::span<const Request> turns, std::uint32_t clients, std::size_t sent);
 // Turns that are enough to have so many requests sent: those before the clients began, and after they end, as well.
+// Without clients, of conversations that go on beginning, half of which may be under way when the last request comes.
 std::uint64_t turns_for(std::uint64_t sent, std::uint32_t clients, std::uint32_t turns);
 
 // Adds the blocks of a conversation to a tree, turn by turn.

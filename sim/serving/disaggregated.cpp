@@ -81,9 +81,9 @@ class Disaggregation {
 
   void place() {
     if (arrivals_.is_last()) {
-      for (std::size_t i = 0; i < replicas_.size(); ++i) {
-        outcome_.waiting_at_end += replicas_[i].waiting() + waiting_[i].size();
-      }
+      std::size_t waiting = 0;
+      for (std::size_t i = 0; i < replicas_.size(); ++i) waiting += replicas_[i].waiting() + waiting_[i].size();
+      outcome_.waiting_at_end = std::max(outcome_.waiting_at_end, waiting);
     }
     const std::span servers_of_prompts(replicas_.data(), setup_.prompt_replicas);
     const std::size_t request = arrivals_.take();

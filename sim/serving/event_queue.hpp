@@ -41,7 +41,7 @@ class Arrivals {
   [[nodiscard]] bool more() const { return taken_ < most_ && (next_begin() || !turns_.empty()); }  // until an answer
   // Whether a request comes before all that is noted, or at the same time.
   [[nodiscard]] bool come_before(const EventQueue& events) const;
-  // Whether the next request is the last that comes by itself, or that a client begins with.
+  // Whether the next request is the last of all, or of those that follow nothing.
   [[nodiscard]] bool is_last() const;
   // The next request comes now.
   std::size_t take();

@@ -80,6 +80,7 @@ std::vector<Request> draw_requests(const DrawnRequests& drawn) {
                     length_of(turn == 0 ? drawn.prompt : drawn.message, drawn.spread,
                               {drawn.seed, i, Purpose::kPrompt}),
                     length_of(drawn.output, drawn.spread, {drawn.seed, i, Purpose::kOutput})};
+    request.conversation = i / drawn.turns;
     request.turn = turn + 1;
     request.thoughts = static_cast<std::uint32_t>(drawn.thoughts * request.output + 1e-9);  // 0.29 of 100 are 29
     request.follows = turn > 0;

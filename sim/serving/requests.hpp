@@ -16,7 +16,7 @@ struct Request {
   PrefixBlock prefix = kNoPrefix;  // the last block of the prompt in a tree of prompts, where one says what they share
   // The last block of what is there when the request is answered, prompt and answer, for whoever goes on from it.
   PrefixBlock answered = kNoPrefix;
-  std::uint32_t turn = 1;      // of a conversation (conversations.hpp)
+  std::uint32_t conversation = 0, turn = 1;  // which (conversations.hpp), and which of its requests
   std::uint32_t thoughts = 0;  // tokens at the start of the answer that later turns do not have in their prompts
   // A turn that comes when the request before it in the list is answered, or so long after that; it does not arrive by
   // itself.

@@ -60,7 +60,9 @@ class Simulation {
  private:
   void place() {
     if (arrivals_.is_last()) {
-      for (const Replica& group : groups_) outcome_.waiting_at_end += group.waiting();
+      std::size_t waiting = 0;
+      for (const Replica& group : groups_) waiting += group.waiting();
+      outcome_.waiting_at_end = std::max(outcome_.waiting_at_end, waiting);
     }
     const std::size_t request = arrivals_.take();
     ServedRequest& served = outcome_.requests[request];
@@ -117,7 +119,6 @@ LatencySummary summarise_latency(std::vector<double> seconds) {
 ServingSummary summarise_serving(const ServingOutcome& outcome) {
   std::vector<double> first, token, whole;
   double tokens = 0;
-  for (const ServedRequest& r : outcome.requests) tokens += r.request.output;
   for (const ServedRequest& r : warmed_up(outcome)) {
     first.push_back(r.first_token - r.request.arrival);
     whole.push_back(r.finished - r.request.arrival);
@@ -128,16 +129,20 @@ ServingSummary summarise_serving(const ServingOutcome& outcome) {
                    summarise_latency(std::move(whole)), 0, 0};
   const double mean = gaps.count() > 0 ? gaps.sum() / static_cast<double>(gaps.count()) : 0;
   s.gap = {mean, gaps.quantile(0.5), gaps.quantile(0.9), gaps.quantile(0.95), gaps.quantile(0.99)};
-  if (outcome.seconds > 0) {
-    s.requests_per_s = static_cast<double>(outcome.requests.size()) / outcome.seconds;
-    s.tokens_per_s = tokens / outcome.seconds;
+  const std::size_t begin = outcome.rates_warmed_up ? outcome.warm_up : 0;
+  const double seconds = outcome.seconds - (begin > 0 ? outcome.requests[begin].request.arrival : 0);
+  for (std::size_t i = begin; i < outcome.requests.size(); ++i) tokens += outcome.requests[i].request.output;
+  if (seconds > 0) {
+    s.requests_per_s = static_cast<double>(outcome.requests.size() - begin) / seconds;
+    s.tokens_per_s = tokens / seconds;
   }
   return s;
 }
 
 bool falls_behind(const ServingOutcome& outcome) {
-  const double few = 10 + 0.05 * static_cast<double>(outcome.requests.size());
-  return static_cast<double>(outcome.waiting_at_end) > few;
+  // Of a conversation one turn waits at most.
+  const auto begun = std::ranges::count_if(outcome.requests, [](const ServedRequest& r) { return !r.request.follows; });
+  return static_cast<double>(outcome.waiting_at_end) > 10 + 0.05 * static_cast<double>(begun);
 }
 
 double attainment(const ServingOutcome& outcome, double first_token, double token) {

@@ -40,10 +40,11 @@ struct ServingSetup {
 struct ServingOutcome {
   std::vector<ServedRequest> requests;  // in the order in which they came: without turns that of the list
   std::size_t warm_up = 0;              // of them, the first that no percentile or share is of
+  bool rates_warmed_up = false;         // nor are they in what is served a second
   LatencyHistogram gaps;                // seconds between tokens of an answer, of all of them
   double seconds = 0;                   // from the first arrival to the last token
-  // Requests that had no place when the last of those that follow nothing arrived: where they are many, more come than
-  // can be served.
+  // Requests that had no place when the last arrived, or the last of those that follow nothing, the more of the two:
+  // where they are many, more come than can be served.
   std::size_t waiting_at_end = 0;
   Replica::Totals totals;               // sums over the replicas, and the largest of each
   // Of the servers of prompts alone, where there are some (disaggregated.hpp); the links from them carried something
@@ -84,8 +85,8 @@ struct ServingSummary {
 };
 ServingSummary summarise_serving(const ServingOutcome& outcome);
 
-// Whether more requests had no place when the last came than random arrivals explain: where they go on coming like
-// that, times depend on how long it lasts.
+// Whether more requests, or conversations, had no place when the last came than random arrivals explain: where they go
+// on coming like that, times depend on how long it lasts.
 bool falls_behind(const ServingOutcome& outcome);
 
 // The share of requests, but for those of the warm-up, whose first token and whose mean token came in time; seconds,

@@ -97,7 +97,7 @@ TEST_CASE("scores are given for each turn, and what is evicted before the first 
           (row["contains_at_turn_1"].get<double>() + row["contains_at_turn_2"].get<double>()) / 2);
   }
   CHECK(all.rows[1]["kv_resident_bytes"] < 0.3 * all.rows[0]["kv_resident_bytes"].get<double>());
-  CHECK(all.notes.find("policies evict before they see a question (--question-in-prompt: after the first)") !=
+  CHECK(all.notes.find("policies evict before they see a question that stands behind its prompt") !=
         std::string::npos);
   CHECK(all.notes.find("up to 2 questions of a context, each behind the answer before") != std::string::npos);
 }

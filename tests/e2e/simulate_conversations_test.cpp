@@ -1,6 +1,9 @@
 // `kvroof simulate --turns`: conversations, whose prompts hold what was said before.
 #include <algorithm>
+#include <map>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 #include "tests/support/program_json.hpp"
 
@@ -15,6 +18,13 @@ namespace {
 
 double value(const json& estimate) { return estimate["value"].get<double>(); }
 double found(const json& row) { return row["prefix_cache"]["found_share"].get<double>(); }
+
+std::vector<std::string> cells_of(const std::string& line) {
+  std::vector<std::string> cells;
+  std::istringstream all(line);
+  for (std::string cell; std::getline(all, cell, ',');) cells.push_back(cell);
+  return cells;
+}
 
 const std::string kServer = "--model llama-3.1-8b --device h100-sxm --engine vllm ";
 // Prompts of 1000, 1300, 1600 and 1900 tokens, one conversation after the other.
@@ -58,24 +68,59 @@ TEST_CASE("thoughts are in no later prompt, and behind them nothing of an answer
 
 TEST_CASE("a turn comes a pause after the answer before it, and its line says which it is") {
   const TemporaryFolder folder;
-  simulate(kSlow + "--think-s 30 --per-request " + folder.file("r.csv"));
+  simulate(kTalk + "--rate 1 --count 400 --think-s 30 --per-request " + folder.file("r.csv"));
   std::istringstream lines(slurp(folder.file("r.csv")));
   std::string line;
   std::getline(lines, line);
-  REQUIRE(line.ends_with(",group,turn"));
-  const auto place = std::count(line.begin(), line.begin() + static_cast<long>(line.find("arrival_s")), ',');
-  double before = 0;
-  std::array<int, 5> turns{};
+  CHECK(line.ends_with(",group,conversation,turn"));
+  const std::vector<std::string> keys = cells_of(line);
+  const auto number = [&](const char* key) {
+    return std::stod(cells_of(line).at(static_cast<std::size_t>(std::ranges::find(keys, key) - keys.begin())));
+  };
+  std::map<int, std::pair<int, double>> last;  // of each conversation: its turn, and when that was answered
+  double before = 0, pauses = 0;
+  int turns = 0;
   while (std::getline(lines, line)) {
-    std::istringstream cells(line);
-    std::string cell;
-    for (long i = 0; i <= place; ++i) std::getline(cells, cell, ',');
-    CHECK(std::stod(cell) >= before);
-    before = std::stod(cell);
-    ++turns[static_cast<std::size_t>(line.back() - '0')];
+    CHECK(number("arrival_s") >= before);
+    before = number("arrival_s");
+    auto& [turn, answered] = last[static_cast<int>(number("conversation"))];
+    REQUIRE(number("turn") == turn + 1);
+    if (turn > 0) {
+      CHECK(before >= answered);
+      pauses += before - answered;
+      ++turns;
+    }
+    turn = static_cast<int>(number("turn"));
+    answered = number("finished_s");
   }
-  CHECK(turns == std::array<int, 5>{0, 10, 10, 10, 10});
-  CHECK(before > 90 + 3 * 10);  // the last conversation begins at 90 s
+  CHECK(pauses / turns == Approx(30).epsilon(0.15));
+}
+
+TEST_CASE("at a rate that lasts as many requests are answered as come, and all turns are as frequent") {
+  const json answer = simulate(kTalk + "--rate 6 --think-s 20");
+  const json row = answer["rows"][0];
+  CHECK(value(row["requests_per_s"]) == Approx(6).epsilon(0.1));
+  CHECK(row["falls_behind"] == false);
+  CHECK(found(row) == Approx((1088 + 1392 + 1696) / kPrompts).epsilon(0.05));
+  CHECK(answer["warm_up_requests"].get<int>() == answer["requests"].get<int>() / 3);
+  CHECK(has_note(answer, "requests, when conversations have only begun"));
+}
+
+TEST_CASE("servers that conversations come to faster than they are answered fall behind, and their price says so") {
+  const json row = simulate(kServer + "--turns 30 --message 1000 --prompt 4k --output 200 --rate 60 --count 3000")
+                       ["rows"][0];
+  CHECK(row["falls_behind"] == true);
+  CHECK(row["lasting_tokens_per_s"].get<double>() == value(row["tokens_per_s"]));
+  CHECK(value(row["requests_per_s"]) < 10);
+}
+
+TEST_CASE("of several servers a turn finds what was said where a router looks for it, which a note says") {
+  const std::string words = kTalk + "--rate 6 --replicas 4 ";
+  const json least = simulate(words), routed = simulate(words + "--router prefix");
+  CHECK(found(routed["rows"][0]) > found(least["rows"][0]) + 0.1);
+  CHECK(found(routed["rows"][0]) == Approx((1088 + 1392 + 1696) / kPrompts).epsilon(0.05));
+  CHECK(has_note(least, "prefix sends it there"));
+  CHECK_FALSE(has_note(routed, "prefix sends it there"));
 }
 
 TEST_CASE("clients that hold conversations ask as often as answers and pauses allow, and find what they said") {
@@ -84,8 +129,8 @@ TEST_CASE("clients that hold conversations ask as often as answers and pauses al
   CHECK(value(row["requests_per_s"]) == Approx(60 / (20 + value(row["e2e_ms"]["mean"]) / 1000)).epsilon(0.05));
   CHECK(answer["requests"] == 1000);
   CHECK(answer["warm_up_requests"] == 5 * 60);
-  CHECK(has_note(answer, "clients begin in the middle of conversations, so that all turns are as frequent; times of "
-                         "requests and what prompts found are without the first 300"));
+  CHECK(has_note(answer, "clients begin in the middle of conversations, so that all turns are as frequent; times, "
+                         "what prompts found and requests/s are without the first 300"));
   // All turns are as frequent, so that each finds what it does one by one.
   CHECK(found(row) == Approx((1088 + 1392 + 1696) / kPrompts).epsilon(0.01));
 }
@@ -100,13 +145,13 @@ TEST_CASE("the most clients with conversations are found, and fewer where every 
 }
 
 TEST_CASE("conversations end where the model has no positions left") {
-  const std::string words = "--model llama-3-8b --device h100-sxm --engine vllm --turns 10 --prompt 1k "
-                            "--output 512 --rate 1 --count 100 ";
-  const json exact = simulate(words + "--spread 0");  // 1024 + 512 + 9 * 768 tokens are more than 8192: said, not cut
-  CHECK_FALSE(has_note(exact, "left out"));
-  const json spread = simulate(words + "--message 200 --spread 0.5");
-  CHECK(has_note(spread, "turns for which the model has no positions are left out"));
-  CHECK(spread["requests"].get<int>() < 100);
+  const std::string words = "--model llama-3-8b --device h100-sxm --engine vllm --prompt 1k --output 512 --rate 1 "
+                            "--count 100 ";
+  // 1024 + 512 + 9 * 768 tokens are more than 8192, 8 * 768 are not: the last of ten turns, of 20 that are drawn.
+  const json exact = simulate(words + "--turns 10 --spread 0");
+  CHECK(has_note(exact, "20 turns for which the model has no positions are left out"));
+  CHECK(exact["rows"][0]["problem"].is_null());
+  CHECK_FALSE(has_note(simulate(words + "--spread 0 --turns 9"), "left out"));
 }
 
 TEST_CASE("what cannot be asked of conversations is said in a sentence") {

@@ -42,7 +42,7 @@ TEST_CASE("a request that does not fit is refused and misses the goals, the othe
   CHECK(rows.find("l40s,full,bf16,1,0,") == std::string::npos);
   CHECK(rows.find("l40s,full,bf16,1,1,") != std::string::npos);
   CHECK(rows.find("l40s,full,bf16,1,2,") != std::string::npos);
-  CHECK(rows.find(",kv_type,drafts,pipeline_stages,data_parallel,group,turn\n") != std::string::npos);
+  CHECK(rows.find(",kv_type,drafts,pipeline_stages,data_parallel,group,conversation,turn\n") != std::string::npos);
   // Without them the rest is served as it is by itself.
   std::ofstream(folder.file("rest.csv")) << "arrival_s,prompt,output\n2,1000,100\n3,1000,100\n";
   const json rest = simulate(kServer + "--requests " + folder.file("rest.csv"));

@@ -157,7 +157,7 @@ TEST_CASE("servers for prompts may be of another device, and print the same for 
   std::string line;
   std::getline(lines, line);
   CHECK(line.ends_with(",prefill_replica,transfer_begun_s,transfer_ended_s,moved_bytes,expert_parallel,kv_type,"
-                       "drafts,pipeline_stages,data_parallel,group,turn"));
+                       "drafts,pipeline_stages,data_parallel,group,conversation,turn"));
   const auto columns = std::count(line.begin(), line.end(), ',');
   while (std::getline(lines, line)) CHECK(std::count(line.begin(), line.end(), ',') == columns);
   const std::string rows = run_program(words + "--format csv").out;
@@ -175,7 +175,7 @@ TEST_CASE("answers of one token never leave the servers for prompts") {
   for (int i = 0; i < 5; ++i) {
     std::getline(lines, line);
     CHECK(line.find(",2048,1,,") != std::string::npos);  // no server of answers had it
-    CHECK(line.ends_with(",0,0,1,0,,,,1,bf16,none,1,1,,1"));  // the first server of prompts made it, and nothing moved
+    CHECK(line.ends_with(",0,0,1,0,,,,1,bf16,none,1,1,,,1"));  // the first server of prompts made it, and nothing moved
   }
   CHECK(row["tpot_ms"].is_null());
   CHECK(row["prefill"]["moved_bytes_mean"] == 0);

@@ -51,8 +51,8 @@ TEST_CASE("prompts one by one find what earlier ones began with, as a trace says
   CHECK(idle < 12 * block);
   const std::string lines = slurp(folder.file("r.csv"));
   CHECK(lines.find(",preemptions,cached,") != std::string::npos);
-  CHECK(lines.find(",0,2048,0,,,,,1,bf16,none,1,1,0,1\n") != std::string::npos);
-  CHECK(lines.find(",0,4095,0,,,,,1,bf16,none,1,1,0,1\n") != std::string::npos);
+  CHECK(lines.find(",0,2048,0,,,,,1,bf16,none,1,1,0,,1\n") != std::string::npos);
+  CHECK(lines.find(",0,4095,0,,,,,1,bf16,none,1,1,0,,1\n") != std::string::npos);
   // So does a server that computes prompts alone, whose cache is the same.
   const json apart = simulate(words + "--cached-prompt trace --replicas 2 --prefill-replicas 1")["rows"][0];
   CHECK(apart["prefix_cache"]["found_share"] == free["prefix_cache"]["found_share"]);

@@ -79,6 +79,18 @@ TEST_CASE("The difference of two runs is the mean over tokens with the standard 
   CHECK_FALSE(one.standard_error);  // one pair says nothing of how pairs differ
 }
 
+TEST_CASE("differences of one group are one sample: the error is that of the groups' sums") {
+  const std::vector<double> ours = {1, 0, 1, 1}, theirs(4);
+  const std::vector<std::size_t> pairs = {7, 7, 3, 3}, alone = {1, 2, 3, 4}, one(4);
+  const PairedDifference d = paired_difference(ours, theirs, pairs);
+  CHECK(d.mean == Approx(0.75));
+  // From the mean the pairs are off by −0.5 and 0.5: √(2 · 0.5) / 4.
+  CHECK(*d.standard_error == Approx(0.25));
+  CHECK(*paired_difference(ours, theirs, alone).standard_error ==
+        Approx(*paired_difference(ours, theirs).standard_error));
+  CHECK_FALSE(paired_difference(ours, theirs, one).standard_error);
+}
+
 TEST_CASE("A long unlikely choice can be the likeliest for its length") {
   // −6 over 3 bytes against −10 over 10 bytes: −2 against −1 a byte.
   const std::vector<ChoiceScore> choices = {{-6, 3}, {-10, 10}, {-12, 6}};

@@ -141,6 +141,24 @@ TEST_CASE("what a conversation leaves is given up from its end, and takes what i
   CHECK(found(8 * kPage) == 0);           // and the prompt, which is one block here
 }
 
+TEST_CASE("servers fall behind where many conversations wait, however many turns they have") {
+  for (const double rate : {0.0005, 5.0}) {
+    DrawnRequests drawn = drawn_turns(static_cast<std::uint32_t>(turns_for(2000, 0, 20)), 20, 0.1);
+    drawn.rate = rate;
+    std::vector<Request> turns = draw_requests(drawn);
+    add_history(turns, 100000);
+    const Talk talk = talk_of(turns);
+    PrefixCacheSetup cache;
+    cache.tree = &talk.tree;
+    ServingSetup setup{limits_of(4, 100000), 1, 0, cache};
+    setup.most_requests = 2000;
+    const ServingOutcome o = simulate_serving(HandCosts(1e9), setup, talk.requests);
+    CHECK(o.requests.size() == 2000);
+    CHECK(falls_behind(o) == (rate > 1));
+    CHECK(o.waiting_at_end <= 200);  // conversations that began
+  }
+}
+
 TEST_CASE("copies that are kept beside what a policy holds are of prompts alone") {
   std::vector<Request> turns = draw_requests(drawn_turns(10, 5, 0));
   add_history(turns, 100000);
