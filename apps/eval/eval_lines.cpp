@@ -16,7 +16,7 @@ namespace {
 // a line has.
 constexpr std::array<const char*, 4> kReferenceKeys = {"reference", "answers", "outputs", "answer"};
 
-// A number as the file has it.
+// A number as JSON writes it: 0.1 for 0.10.
 std::string text_of(const nlohmann::json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }

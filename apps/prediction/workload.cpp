@@ -289,12 +289,20 @@ WorkloadRequest workload_request(const Arguments& arguments) {
   return request;
 }
 
+// Of engines that compute prompts in parts these have at most as many tokens, for which memory is left; those with
+// smaller parts of their own keep these (llama.cpp's ubatch). Each sequence passes a token at least.
+static void set_step_tokens(double tokens, EngineProfile& profile) {
+  const bool in_parts = profile.prompt_chunk < EngineProfile{}.prompt_chunk;
+  if (in_parts) profile.prompt_chunk = profile.step_tokens > 0 ? std::min(profile.prompt_chunk, tokens) : tokens;
+  profile.step_tokens = tokens;
+  profile.largest_batch = std::min(profile.largest_batch, tokens);
+}
+
 EngineProfile WorkloadRequest::engine_on(const Device& device) const {
   EngineProfile profile = default_or_named_engine(*this, device);
   if (memory_share) profile.reserve_fraction = 1 - *memory_share;
   if (most_sequences) profile.largest_batch = *most_sequences;
-  // Memory is left for what passes in a step (vLLM measures it with as many tokens at its start).
-  if (step_tokens) profile.step_tokens = profile.prompt_chunk = *step_tokens;
+  if (step_tokens) set_step_tokens(*step_tokens, profile);
   return profile;
 }
 

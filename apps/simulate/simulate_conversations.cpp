@@ -55,17 +55,21 @@ void set_conversations(const Arguments& arguments, SimulateRequest& request) {
   }
 }
 
-void hold_conversations(SimulateRequest& request, std::size_t count) {
-  if (!request.in_conversations()) return;
+double hold_conversations(SimulateRequest& request) {
+  if (!request.in_conversations()) return 1;
   const std::uint32_t positions = request.workload.model.max_positions;
   const auto drawn = static_cast<double>(request.requests.size());
   request.turns_left_out = add_history(request.requests, positions > 0 ? positions : kMostPrompt);
   // Fewer turns a conversation: conversations begin as much sooner after each other.
   const double kept = static_cast<double>(request.requests.size()) / drawn;
   for (Request& r : request.requests) r.arrival *= kept;
-  if (request.clients > 0 && !request.most_clients) {
-    request.requests = turns_of_clients(request.requests, request.clients, count);
-  }
+  request.mean_turns = kept * request.turns;
+  return kept;
+}
+
+void begin_in_the_middle(SimulateRequest& request, std::size_t sent) {
+  if (!request.in_conversations() || request.clients == 0 || request.most_clients) return;
+  request.requests = turns_of_clients(request.requests, request.clients, sent);
 }
 
 std::string conversations_text(const SimulateRequest& request) {

@@ -106,9 +106,8 @@ std::string edges(const SimulateRequest& r, const SimulatedRow& row) {
                        row.outcome.requests.size(), number_text(row.rate), r.asked_rate, count);
   }
   return fmt::format("servers keep up, though requests/s are not those of --rate {:g}: the {} requests came at {} a "
-                     "second, and the last {} is waited for; more requests{} come nearer",
-                     r.asked_rate, row.outcome.requests.size(), number_text(row.rate),
-                     r.in_conversations() ? "conversation" : "answer", count);
+                     "second, and the last answer is waited for; more requests{} come nearer",
+                     r.asked_rate, row.outcome.requests.size(), number_text(row.rate), count);
 }
 
 std::string behind(const SimulateRequest& r, const SimulatedRow& row) {
@@ -180,9 +179,8 @@ std::string clients_text(const SimulateRequest& r) {
 // Where conversations begin, and which of their requests count.
 std::string begun_conversations(const SimulateRequest& r) {
   if (r.clients == 0) {
-    return r.warm_up_of(0) == 0 ? "all conversations begin with their first turn, and all requests count"
-                                : fmt::format("times, what prompts found and requests/s are without the first {} "
-                                              "requests, when conversations have only begun", r.warm_up_of(0));
+    return fmt::format("times but those between tokens (itl_ms), what prompts found and requests/s are without the "
+                       "first {} requests, when conversations have only begun", r.warm_up_of(0));
   }
   const std::string begin = "clients begin in the middle of conversations, so that all turns are as frequent";
   if (!r.most_clients && r.warm_up_of(r.clients) == 0) {
@@ -190,8 +188,8 @@ std::string begun_conversations(const SimulateRequest& r) {
   }
   const std::string of = r.most_clients ? fmt::format("{} of each client", r.warm_up_each())
                                         : std::to_string(r.warm_up_of(r.clients));
-  return fmt::format("{}; times, what prompts found and requests/s are without the first {}, before which no cache has "
-                     "what was said", begin, of);
+  return fmt::format("{}; times but those between tokens (itl_ms), what prompts found and requests/s are without the "
+                     "first {}, before which no cache has what was said", begin, of);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "apps/cli/data_folder.hpp"
 #include "apps/cli/shared_options.hpp"
@@ -60,12 +61,15 @@ void keep_within(const WorkloadRequest& workload, std::vector<Request>& requests
   }
 }
 
-std::uint32_t drawn_for(const SimulateRequest& request, std::size_t sent) {
+// So many turns that so many requests can be sent where that share of them is kept.
+std::uint32_t drawn_for(const SimulateRequest& request, std::size_t sent, double kept = 1) {
   if (!request.in_conversations()) return static_cast<std::uint32_t>(sent);
-  const std::uint64_t all = turns_for(sent, request.clients, request.turns);
+  const auto turns = static_cast<double>(turns_for(sent, request.clients, request.turns));
+  const double all = std::ceil(turns / kept);
   if (all <= kMostRequests) return static_cast<std::uint32_t>(all);
-  throw usage_error(fmt::format("--turns {} of {} clients: {} requests; expected at most {}", request.turns,
-                                request.clients, all, kMostRequests));
+  throw usage_error(fmt::format("--turns {}: {:.0f} requests, with those before and after the ones that come; expected "
+                                "at most {}", request.turns, all, kMostRequests))
+      .note("fewer of --clients or --count, and fewer turns, have fewer");
 }
 
 void draw(const Arguments& arguments, std::uint32_t count, SimulateRequest& request) {
@@ -75,7 +79,6 @@ void draw(const Arguments& arguments, std::uint32_t count, SimulateRequest& requ
                                ? count_value("count", arguments.get<std::string>("count"), 1, kMostRequests)
                            : request.clients > 0 ? request.sent_by(request.clients)
                                                  : count;
-  drawn.count = drawn_for(request, sent);
   drawn.turns = request.turns;
   drawn.message = request.message;
   drawn.thoughts = request.thoughts;
@@ -87,16 +90,24 @@ void draw(const Arguments& arguments, std::uint32_t count, SimulateRequest& requ
   drawn.burstiness = burstiness_of(arguments);
   drawn.seed = arguments.seed;
   if (request.asked_rate > 0) drawn.rate = request.asked_rate;
-  request.requests = draw_requests(drawn);
   request.drawn = true;
-  for (Request& r : request.requests) {
-    r.prompt = std::min(r.prompt, kMostPrompt);
-    r.output = std::min(r.output, kMostOutput);
-  }
-  if (!arguments.has("spread")) keep_within(request.workload, request.requests);
-  hold_conversations(request, sent);
+  const auto draw_turns = [&](std::uint32_t turns) {
+    drawn.count = turns;
+    request.requests = draw_requests(drawn);
+    for (Request& r : request.requests) {
+      r.prompt = std::min(r.prompt, kMostPrompt);
+      r.output = std::min(r.output, kMostOutput);
+    }
+    if (!arguments.has("spread")) keep_within(request.workload, request.requests);
+    return hold_conversations(request);
+  };
+  const std::uint32_t turns = drawn_for(request, sent);
+  // Once more where the model has no positions for many of them.
+  if (const double kept = draw_turns(turns); kept < 1) draw_turns(drawn_for(request, sent, kept));
+  begin_in_the_middle(request, sent);
   request.sent = std::min(sent, request.requests.size());
-  request.requests_text = fmt::format("{} drawn request{} of {} + {} tokens{}{}", sent, sent == 1 ? "" : "s",
+  request.requests_text = fmt::format("{} drawn request{} of {} + {} tokens{}{}", request.sent,
+                                      request.sent == 1 ? "" : "s",
                                       drawn.prompt, drawn.output, conversations_text(request),
                                       drawn.spread > 0 ? fmt::format(", spread {:g}", drawn.spread) : "");
 }
@@ -275,12 +286,11 @@ std::size_t SimulateRequest::sent_by(std::uint32_t of) const {
 }
 
 // All clients begin at once, and at a rate conversations with their first turns: a third of what comes passes until the
-// others are as frequent. With --count, and of a file, times are of all requests, as benchmarks count them.
+// others are as frequent. Of clients with --count, and of a file, times are of all requests, as benchmarks count them.
 std::size_t SimulateRequest::warm_up_of(std::uint32_t of) const {
-  const bool chosen = !most_clients && (chosen_count || !drawn);
-  if (chosen) return 0;
   if (of == 0 && in_conversations()) return sent / 3;
-  if (of <= 1) return 0;
+  const bool chosen = !most_clients && (chosen_count || !drawn);
+  if (of <= 1 || chosen) return 0;
   if (in_conversations()) return std::min(warm_up_each() * of, sent_by(of) / 2);
   return sent_by(of) >= 2ULL * of ? of : 0;
 }

@@ -44,6 +44,7 @@ struct SimulateRequest {
   std::string requests_text;      // what they are: "1000 drawn requests of 2048 + 512 tokens"
   std::size_t without_answer = 0;  // requests of the file that were left out
   std::uint32_t turns = 1;         // of a conversation; drawn requests alone have several
+  double mean_turns = 1;           // that conversations have, where the model has no positions for all
   std::uint32_t message = 1;       // mean tokens that each turn after the first adds
   double thoughts = 0;             // of an answer, the share that later prompts leave out
   std::size_t turns_left_out = 0;  // for which the model has no positions

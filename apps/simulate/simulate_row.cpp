@@ -332,7 +332,7 @@ std::uint32_t more_requests(const SimulateRequest& request, SimulatedRows rows) 
   constexpr double kMore = 2;
   if (!request.drawn || request.chosen_count || !request.lasts) return 0;
   const bool searches = request.highest_rate || request.replicas == 0;
-  const auto count = static_cast<double>(request.requests.size());
+  const auto count = static_cast<double>(request.sent);
   double wanted = 0;
   for (const SimulatedRow& row : rows) {
     // Where nothing is looked for, more requests say no more of servers that fall behind.

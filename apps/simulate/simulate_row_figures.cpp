@@ -19,7 +19,8 @@ double SimulatedRow::lasting_tokens_per_s() const {
   double per_s = rate;
   if (clients > 0) {  // while they go on asking
     const double asked_for = all.back().request.arrival - all[outcome.warm_up].request.arrival;
-    per_s = asked_for > outcome.seconds / 2 ? static_cast<double>(all.size() - 1 - outcome.warm_up) / asked_for : 0;
+    const double whole = outcome.seconds - (outcome.rates_warmed_up ? all[outcome.warm_up].request.arrival : 0);
+    per_s = asked_for > whole / 2 ? static_cast<double>(all.size() - 1 - outcome.warm_up) / asked_for : 0;
   }
   if (!(per_s > 0) || falls_behind()) return tokens_per_s.value;
   double tokens = 0;
@@ -28,7 +29,7 @@ double SimulatedRow::lasting_tokens_per_s() const {
 }
 
 double visit_seconds(const SimulateRequest& request, const SimulatedRow& row) {
-  const std::uint32_t turns = request.turns;
+  const double turns = request.mean_turns;
   return turns * row.latency.whole.mean.value + (turns - 1) * request.pause;
 }
 

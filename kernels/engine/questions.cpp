@@ -40,6 +40,8 @@ class Asking {
     check(!asked.ids.empty() && !asked.questions.empty(), "an asked prompt has tokens and a question");
     std::size_t behind = asked.questions.size() * max_new_tokens_;
     for (const TokenList& question : asked.questions) behind += question.size();
+    check(std::ranges::count(std::span(asked.questions).subspan(1), 0U, &TokenList::size) == 0,
+          "a question behind an answer has tokens");
     logits_.resize(config_.shape.vocab);
     backend_.prefill(first_ + s, asked.ids, static_cast<std::uint32_t>(behind), logits_, {});
     states_[s].position = asked.ids.size();

@@ -235,6 +235,9 @@ Result<RequestTrace> from_json_lines(Lines& lines, std::string_view first, Unans
     if (arrival.empty() && trace.has_arrivals) {
       return failure("line {}: {}", lines.number(), none_for("key", "arrival", kArrivals));
     }
+    if (!arrival.empty() && !trace.has_arrivals) {
+      return failure("line {}: {} says when it arrives, and the first line does not", lines.number(), column.name);
+    }
     if (!trace.has_arrivals) arrival = "0", column = {};
     // Mooncake's clock ticks in milliseconds, Bailian's, which has chats, in seconds.
     const bool chats = object.contains("chat_id"), milliseconds = column.name == "timestamp" && !chats;

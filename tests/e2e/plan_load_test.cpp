@@ -242,6 +242,11 @@ TEST_CASE("a step of fewer tokens lets first tokens wait longer, and activations
   const Ran ran = run_program("compare" + words + "1k --format json");
   REQUIRE(ran.code == 0);
   CHECK(json::parse(ran.out)["points"][0]["ttft_ms"]["value"] == few["load"]["ttft_ms"]["value"]);
+  // Parts of prompts that are smaller than that stay so, and a step has no more sequences than tokens.
+  const std::string llama = " --model llama-3-8b --engine llama-cpp --device h100-sxm --prompt 4k --output 256 ";
+  const json own = plan(llama + "--batch 4"), larger = plan(llama + "--batch 4 --max-num-batched-tokens 8k");
+  CHECK(ledger_line(own, "activations") == ledger_line(larger, "activations"));
+  CHECK(plan(words.substr(0, words.find("--batch")) + "--max-num-batched-tokens 16")["largest_batch"] == 16);
   const Ran wrong = run_program("plan" + words + "3 --draft ngram --speculate 3:0.5");
   CHECK(wrong.code == 2);
   CHECK(wrong.err.find("--max-num-batched-tokens 3 and --speculate 3: a sequence passes 4 tokens") !=

@@ -29,7 +29,7 @@ std::vector<std::string> cells_of(const std::string& line) {
 const std::string kServer = "--model llama-3.1-8b --device h100-sxm --engine vllm ";
 // Prompts of 1000, 1300, 1600 and 1900 tokens, one conversation after the other.
 const std::string kTalk = kServer + "--turns 4 --prompt 1000 --message 200 --output 100 --spread 0 ";
-const std::string kSlow = kTalk + "--rate 0.1 --arrivals constant --count 40 ";
+const std::string kSlow = kTalk + "--rate 0.1 --arrivals constant --count 48 ";
 constexpr double kPrompts = 1000 + 1300 + 1600 + 1900;
 
 }  // namespace
@@ -39,14 +39,15 @@ TEST_CASE("turns find whole blocks of what was said before, and of the last answ
   CHECK(found(answer["rows"][0]) == Approx((1088 + 1392 + 1696) / kPrompts));
   CHECK(answer["turns"] == 4);
   CHECK(answer["message_tokens"] == 200);
-  CHECK(answer["requests"] == 40);
-  CHECK(has_note(answer, "40 drawn requests of 1000 + 100 tokens in conversations of 4 turns, with messages of 200 "
+  CHECK(answer["requests"] == 48);
+  CHECK(answer["warm_up_requests"] == 16);  // of conversations that come one by one, four
+  CHECK(has_note(answer, "48 drawn requests of 1000 + 100 tokens in conversations of 4 turns, with messages of 200 "
                          "after the first"));
   CHECK(found(simulate(kSlow + "--prefix-cache infinite")["rows"][0]) == found(answer["rows"][0]));
   CHECK(simulate(kSlow + "--prefix-cache none")["rows"][0]["prefix_cache"].is_null());
-  // Conversations begin with what others began with as well: 62 blocks of 16 tokens, of all but the first.
+  // Conversations begin with what others began with as well: 62 blocks of 16 tokens.
   const json shared = simulate(kSlow + "--shared-prefix 999");
-  CHECK(found(shared["rows"][0]) == Approx(((1088 + 1392 + 1696) * 10 + 992 * 9) / (10 * kPrompts)));
+  CHECK(found(shared["rows"][0]) == Approx((992 + 1088 + 1392 + 1696) / kPrompts));
 }
 
 TEST_CASE("policies that evict find nothing of a conversation, and copies or servers of prompts no answers") {
@@ -129,8 +130,8 @@ TEST_CASE("clients that hold conversations ask as often as answers and pauses al
   CHECK(value(row["requests_per_s"]) == Approx(60 / (20 + value(row["e2e_ms"]["mean"]) / 1000)).epsilon(0.05));
   CHECK(answer["requests"] == 1000);
   CHECK(answer["warm_up_requests"] == 5 * 60);
-  CHECK(has_note(answer, "clients begin in the middle of conversations, so that all turns are as frequent; times, "
-                         "what prompts found and requests/s are without the first 300"));
+  CHECK(has_note(answer, "clients begin in the middle of conversations, so that all turns are as frequent; times but "
+                         "those between tokens (itl_ms), what prompts found and requests/s are without the first 300"));
   // All turns are as frequent, so that each finds what it does one by one.
   CHECK(found(row) == Approx((1088 + 1392 + 1696) / kPrompts).epsilon(0.01));
 }
@@ -147,11 +148,24 @@ TEST_CASE("the most clients with conversations are found, and fewer where every 
 TEST_CASE("conversations end where the model has no positions left") {
   const std::string words = "--model llama-3-8b --device h100-sxm --engine vllm --prompt 1k --output 512 --rate 1 "
                             "--count 100 ";
-  // 1024 + 512 + 9 * 768 tokens are more than 8192, 8 * 768 are not: the last of ten turns, of 20 that are drawn.
+  // 1024 + 512 + 9 * 768 tokens are more than 8192, 8 * 768 are not: the last of ten turns. 200 / 0.9 are drawn.
   const json exact = simulate(words + "--turns 10 --spread 0");
-  CHECK(has_note(exact, "20 turns for which the model has no positions are left out"));
+  CHECK(has_note(exact, "22 turns for which the model has no positions are left out"));
   CHECK(exact["rows"][0]["problem"].is_null());
   CHECK_FALSE(has_note(simulate(words + "--spread 0 --turns 9"), "left out"));
+}
+
+TEST_CASE("where few turns have positions, as many requests come as are asked for, and enough of them are drawn") {
+  const std::string words = "--model llama-3-8b --device h100-sxm --engine vllm --turns 30 --message 1000 --prompt 1k "
+                            "--output 512 --think-s 60 ";  // five turns have
+  const json few = simulate(words + "--rate 1 --count 600");
+  CHECK(few["requests"] == 600);
+  CHECK(has_note(few, "600 drawn requests"));
+  const json lasting = simulate(words + "--rate 2");
+  CHECK(lasting["requests"].get<int>() <= 16000);
+  CHECK(lasting["rows"][0]["burst"] == false);
+  CHECK(value(lasting["rows"][0]["requests_per_s"]) == Approx(2).epsilon(0.1));
+  CHECK(simulate(words + "--clients 30")["requests"] == 30 * 90);
 }
 
 TEST_CASE("what cannot be asked of conversations is said in a sentence") {
@@ -169,5 +183,5 @@ TEST_CASE("what cannot be asked of conversations is said in a sentence") {
   CHECK(says("--rate 3 --think-s 9", "--think-s is of clients, or of --turns"));
   CHECK(says("--rate 1 --turns 1000 --prompt 16m", "--turns 1000: a conversation of "));
   CHECK(says("--clients 100000 --turns 1000 --prompt 1k --message 1 --output 1",
-             "--turns 1000 of 100000 clients: "));
+             "--turns 1000: "));
 }

@@ -167,7 +167,7 @@ TEST_CASE("requests without an answer are left out and counted, or kept and coun
   CHECK(kept.value().requests == std::vector<Request>{{0, 10, 0}, {1, 10, 5}});
 }
 
-TEST_CASE("JSON lines may say lengths alone, as tables may, and arrivals of the first line decide") {
+TEST_CASE("JSON lines may say lengths alone, as tables may") {
   const auto trace = request_trace_from_text("{\"prompt\": 3, \"output\": 2}\n{\"prompt\": 5, \"output\": 1}\n");
   REQUIRE(trace.ok());
   CHECK_FALSE(trace.value().has_arrivals);
@@ -194,6 +194,8 @@ TEST_CASE("what is no request is named with its line and what is expected") {
       {"{\"timestamp\": 1, \"prompt\": 3}\n", "line 1: no key for the answer: expected one of output, "},
       {"{\"timestamp\": 1, \"prompt\": 3, \"output\": 2}\n{\"prompt\": 3, \"output\": 2}\n",
        "line 2: no key for the arrival: expected one of arrival_s, timestamp, "},
+      {"{\"prompt\": 3, \"output\": 2}\n{\"arrival_s\": 1, \"prompt\": 3, \"output\": 2}\n",
+       "line 2: arrival_s says when it arrives, and the first line does not"},
       {"{\"timestamp\": 1,\n", "line 1: expected a JSON object"}};
   for (const auto& [text, what] : wrong) {
     INFO(text);
