@@ -43,7 +43,8 @@ using Graph = std::vector<Work>;
 
 // A copy.
 void later(std::function<void()> copy);
-// A launch, made or captured in the stream's graph. One on a stream that nobody opened is made at once.
+// A launch, made or captured in the stream's graph. One on a stream that nobody opened, or of launches one
+// by one, is made at once.
 void submit(Stream& stream, Work launch);
 void submit_graph(const Graph& graph);
 
