@@ -54,6 +54,8 @@ namespace kvroof {
 #define KVROOF_NOTHING(title)
 #define KVROOF_DECLARE(verb) Command verb##_command();
 KVROOF_VERBS(KVROOF_NOTHING, KVROOF_DECLARE)
+#undef KVROOF_DECLARE
+#undef KVROOF_NOTHING
 
 namespace {
 
@@ -67,6 +69,8 @@ std::vector<Purpose> verbs_by_purpose() {
 #define KVROOF_PURPOSE(title) all.push_back({title, {}});
 #define KVROOF_VERB(verb) all.back().commands.push_back(verb##_command());
   KVROOF_VERBS(KVROOF_PURPOSE, KVROOF_VERB)
+#undef KVROOF_VERB
+#undef KVROOF_PURPOSE
   return all;
 }
 

@@ -67,11 +67,6 @@ double hold_conversations(SimulateRequest& request) {
   return kept;
 }
 
-void begin_in_the_middle(SimulateRequest& request, std::size_t sent) {
-  if (!request.in_conversations() || request.clients == 0 || request.most_clients) return;
-  request.requests = turns_of_clients(request.requests, request.clients, sent);
-}
-
 std::string conversations_text(const SimulateRequest& request) {
   if (!request.in_conversations()) return "";
   const std::string left_out =

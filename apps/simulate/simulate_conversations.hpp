@@ -13,10 +13,8 @@ void set_conversations(const Arguments& arguments, SimulateRequest& request);
 // Of turns that were drawn with messages as prompts: adds what was said before. The share that the model has positions
 // for, at whose rate they come from then on.
 double hold_conversations(SimulateRequest& request);
-// Has clients, who send so many of these requests, begin in the middle of conversations.
-void begin_in_the_middle(SimulateRequest& request, std::size_t sent);
 
-// " in conversations of 10 turns, with messages of 256 tokens after the first"; nothing where requests follow nothing.
+// " in conversations of 10 turns, with messages of 256 after the first"; nothing where requests follow nothing.
 std::string conversations_text(const SimulateRequest& request);
 
 }  // namespace kvroof

@@ -104,7 +104,6 @@ void draw(const Arguments& arguments, std::uint32_t count, SimulateRequest& requ
   const std::uint32_t turns = drawn_for(request, sent);
   // Once more where the model has no positions for many of them.
   if (const double kept = draw_turns(turns); kept < 1) draw_turns(drawn_for(request, sent, kept));
-  begin_in_the_middle(request, sent);
   request.sent = std::min(sent, request.requests.size());
   request.requests_text = fmt::format("{} drawn request{} of {} + {} tokens{}{}", request.sent,
                                       request.sent == 1 ? "" : "s",

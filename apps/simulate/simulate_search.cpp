@@ -61,12 +61,11 @@ std::size_t RowSimulator::warm_up_at(double load) const {
 ServingOutcome RowSimulator::simulated(double load, Servers servers, const RowReading& reading,
                                        const std::optional<LateLimit>& late) const {
   listener_(load, servers);
-  std::vector<Request> requests =
-      request_.most_clients ? turns_of_clients(requests_, clients_at(load), sent_at(load)) : requests_;
+  const std::uint32_t clients = clients_at(load);
+  std::vector<Request> requests = clients > 0 ? turns_of_clients(requests_, clients, sent_at(load)) : requests_;
   if (request_.highest_rate) {
     for (Request& r : requests) r.arrival /= load;
   }
-  const std::uint32_t clients = clients_at(load);
   const bool routes = request_.prefix_cache && request_.prefix_cache->routes;
   const DeploymentCosts answers(answers_.cost, profiles_, reading.answers);
   const auto warmed_up = [&](ServingOutcome outcome) {
