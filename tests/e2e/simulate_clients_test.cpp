@@ -4,11 +4,11 @@
 using kvroof::test::has_note;
 using kvroof::test::run_program;
 using kvroof::test::simulate;
+using kvroof::test::value;
 using nlohmann::json;
 
 namespace {
 
-double value(const json& estimate) { return estimate["value"].get<double>(); }
 bool says(const json& text, const std::string& what) {
   return text.get<std::string>().find(what) != std::string::npos;
 }

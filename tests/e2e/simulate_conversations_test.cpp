@@ -12,11 +12,11 @@ using kvroof::test::run_program;
 using kvroof::test::simulate;
 using kvroof::test::slurp;
 using kvroof::test::TemporaryFolder;
+using kvroof::test::value;
 using nlohmann::json;
 
 namespace {
 
-double value(const json& estimate) { return estimate["value"].get<double>(); }
 double found(const json& row) { return row["prefix_cache"]["found_share"].get<double>(); }
 
 std::vector<std::string> cells_of(const std::string& line) {

@@ -15,11 +15,10 @@ using kvroof::test::Ran;
 using kvroof::test::run_program;
 using kvroof::test::slurp;
 using kvroof::test::TemporaryFolder;
+using kvroof::test::value;
 using nlohmann::json;
 
 namespace {
-
-double value(const json& estimate) { return estimate["value"].get<double>(); }
 
 json row_of(const std::string& words) { return json_of("simulate " + words)["rows"][0]; }
 

@@ -4,25 +4,20 @@
 #include <sstream>
 
 #include "tests/catch.hpp"
+#include "tests/support/program_json.hpp"
 #include "tests/support/run_program.hpp"
 
 using kvroof::test::Ran;
 using kvroof::test::run_program;
+using kvroof::test::simulate;
 using kvroof::test::slurp;
 using kvroof::test::TemporaryFolder;
+using kvroof::test::value;
 using nlohmann::json;
 
 namespace {
 
-json rows_of(const std::string& words, int code = 0) {
-  const Ran ran = run_program("simulate " + words + " --format json");
-  INFO(ran.err);
-  INFO(ran.out);
-  REQUIRE(ran.code == code);
-  return json::parse(ran.out)["rows"];
-}
-
-double value(const json& estimate) { return estimate["value"].get<double>(); }
+json rows_of(const std::string& words, int code = 0) { return simulate(words, code)["rows"]; }
 
 bool apart(const json& row) { return row["prefill_replicas"].get<int>() > 0; }
 

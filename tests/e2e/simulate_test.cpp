@@ -13,11 +13,10 @@ using kvroof::test::run_program;
 using kvroof::test::simulate;
 using kvroof::test::slurp;
 using kvroof::test::TemporaryFolder;
+using kvroof::test::value;
 using nlohmann::json;
 
 namespace {
-
-double value(const json& estimate) { return estimate["value"].get<double>(); }
 
 const std::string kLlama = "--model llama-3-8b --device h100-sxm ";
 

@@ -8,11 +8,10 @@
 using kvroof::test::json_of;
 using kvroof::test::Ran;
 using kvroof::test::run_program;
+using kvroof::test::value;
 using nlohmann::json;
 
 namespace {
-
-double value(const json& estimate) { return estimate["value"].get<double>(); }
 
 const std::string kLlama = "--model llama-3.1-8b --device h100-sxm --engine vllm --prompt 4k --output 512 ";
 const std::string kModel = "--draft llama-3.2-1b ";

@@ -19,6 +19,9 @@ inline nlohmann::json json_of(const std::string& words, int code = 0, const std:
 
 inline nlohmann::json simulate(const std::string& words, int code = 0) { return json_of("simulate " + words, code); }
 
+// Of an estimate with its interval.
+inline double value(const nlohmann::json& estimate) { return estimate["value"].get<double>(); }
+
 inline bool has_note(const nlohmann::json& answer, const std::string& words) {
   for (const nlohmann::json& note : answer["notes"]) {
     if (note.get<std::string>().find(words) != std::string::npos) return true;
