@@ -15,7 +15,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // Options of all verbs that name one file; --row-cache, which is updated in place, is none of them.
-constexpr std::array kWritten = {"out", "svg", "per-request", "kept", "details", "dump-logits", "readme"};
+constexpr std::array kWritten = {"out",     "svg",         "per-request", "kept",
+                                 "details", "dump-logits", "dump-scores", "readme"};
 constexpr std::array kRead = {"requests", "rows", "from", "text", "jsonl", "config", "prompt-file"};
 // Options that name entries of a catalog or files, a list, where a device may be followed by :fact=value, and a policy
 // by :heads=file.

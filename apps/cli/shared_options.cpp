@@ -108,6 +108,18 @@ static bool takes_file(const PolicySpec& spec) {
          policy_info(spec.name).params.end();
 }
 
+static bool has_model_repeat(const PolicySpec& spec) {
+  return policy_info(spec.name).traits(spec).needs.has(HostNeed::kRepetition);
+}
+
+void require_scores(std::span<const PolicySpec> points) {
+  const auto lacking = std::ranges::find_if(points, has_model_repeat);
+  if (lacking == points.end()) return;
+  throw usage_error(fmt::format("policy {}: file= is missing: a recording has no passes in which the model repeats the "
+                                "prompt", lacking->name))
+      .note("`kvroof run --policy kvzip:budget=0.5 --dump-scores F`, of the same prompt, writes them");
+}
+
 std::vector<PolicySpec> policy_points(const Arguments& arguments, const std::optional<Budget>& fallback) {
   std::vector<PolicySpec> policies = parse_policies(arguments.get<std::string>("policy"));
   std::vector<Budget> budgets;
@@ -137,7 +149,7 @@ std::vector<PolicySpec> policy_points(const Arguments& arguments, const std::opt
       auto& read = scores[file];
       if (read == nullptr) read = read_token_scores(file).or_throw(what, ExitCode::kUsage);
       point.token_scores = read;
-    } else if (takes_file(point)) {
+    } else if (takes_file(point) && !has_model_repeat(point)) {
       throw usage_error(fmt::format("policy {}: file= is missing: expected a safetensors file with a tensor `scores`",
                                     point.name));
     }

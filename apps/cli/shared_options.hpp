@@ -40,6 +40,10 @@ std::string svg_file(const Arguments& arguments);
 // How many policies --policy names, whether or not they have budgets. Throws Error (usage).
 std::size_t named_policies(const Arguments& arguments);
 
+// Of points that a recording is replayed under: throws Error (usage) where one would have the model repeat the prompt,
+// for it then needs the scores of a file.
+void require_scores(std::span<const PolicySpec> points);
+
 // --policy crossed with --budget, each point once; `fallback` is the budget of policies without one where --budget was
 // not given. Throws Error (usage).
 std::vector<PolicySpec> policy_points(const Arguments& arguments, const std::optional<Budget>& fallback = {});

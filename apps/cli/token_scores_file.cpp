@@ -54,7 +54,8 @@ Result<std::shared_ptr<const TokenScores>> read_token_scores(const std::filesyst
   scores->layers = static_cast<std::uint32_t>(tensors.front()->shape[0]);
   scores->heads = static_cast<std::uint32_t>(tensors.front()->shape[1]);
   for (const TensorInfo* tensor : tensors) {
-    const auto& values = scores->sequences.emplace_back(file.value().read_floats(*tensor));
+    const auto number = static_cast<std::uint32_t>(scores->sequences.size());
+    const auto& values = scores->sequences[number] = file.value().read_floats(*tensor);
     const auto bad = std::ranges::find_if(values, [](float x) { return std::isnan(x); });
     if (bad == values.end()) continue;
     const auto index = static_cast<std::uint64_t>(bad - values.begin());
@@ -63,6 +64,16 @@ Result<std::shared_ptr<const TokenScores>> read_token_scores(const std::filesyst
                    index % tokens, index / tokens % scores->heads, index / tokens / scores->heads);
   }
   return std::shared_ptr<const TokenScores>(std::move(scores));
+}
+
+void write_token_scores(const std::filesystem::path& path, const TokenScores& scores) {
+  std::vector<TensorToWrite> tensors;
+  const std::uint64_t heads = std::uint64_t{scores.layers} * scores.heads;
+  for (const auto& [number, values] : scores.sequences) {
+    tensors.push_back({scores.sequences.size() == 1 ? "scores" : fmt::format("scores.{}", number), DType::kF32,
+                       {scores.layers, scores.heads, values.size() / heads}, std::as_bytes(std::span(values))});
+  }
+  write_safetensors(path, tensors, {});
 }
 
 }  // namespace kvroof

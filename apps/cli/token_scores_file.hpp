@@ -14,4 +14,7 @@ namespace kvroof {
 // shapes, types or values are no scores.
 Result<std::shared_ptr<const TokenScores>> read_token_scores(const std::filesystem::path& path);
 
+// Such a file: `scores` of one sequence, or `scores.0` … of several, which are numbered from 0. Throws Error.
+void write_token_scores(const std::filesystem::path& path, const TokenScores& scores);
+
 }  // namespace kvroof

@@ -9,6 +9,7 @@
 #include "kernels/cpu/fast_ops.hpp"
 #include "kernels/cpu/reference_ops.hpp"
 #include "kernels/engine/output_projections.hpp"
+#include "kernels/tokenizer/tokenizer.hpp"
 #include "sim/core/suggest.hpp"
 
 namespace kvroof {
@@ -49,6 +50,35 @@ LinearBy linear_option(const Arguments& arguments) {
   }
   throw usage_error(fmt::format("--linear {}: unknown{}", name, did_you_mean(name, known)))
       .note("known: " + join(known));
+}
+
+std::unique_ptr<Backend> plain_backend(const BackendChoice& choice, const Arguments& arguments, const Model& model,
+                                       const PolicySpec& policy, KvType kv_type) {
+  if (choice.kind == BackendKind::kCuda) {
+    LoadProgress progress(arguments, model);
+    return make_cuda_backend(model, policy, arguments.seed, kv_type, choice.linear, progress.watch());
+  }
+  std::unique_ptr<Ops> ops;
+  if (choice.kind == BackendKind::kFast) {
+    ops = make_fast_ops(arguments.threads);
+  } else {
+    ops = std::make_unique<ReferenceOps>();
+  }
+  return std::make_unique<CpuBackend>(model, std::move(ops), CpuBackendOptions{policy, arguments.seed, kv_type});
+}
+
+// The words of kvpress' KVzipPress for models without a template of chats.
+RepetitionRequest repetition_request(const Model& model, const PolicySpec& policy) {
+  const std::filesystem::path path = model.path / "tokenizer.json";
+  std::error_code ignored;
+  if (model.path.empty() || !std::filesystem::exists(path, ignored)) {
+    throw usage_error(fmt::format("policy {}: the model is asked in words to repeat the prompt, and {} has no "
+                                  "tokenizer.json", policy.name, model.path.empty() ? "it" : model.path.string()));
+  }
+  const Tokenizer tokenizer = Tokenizer::load(path);
+  const auto ids = [&](const char* words) { return tokenizer.encode(words, false); };
+  return {ids("\n\nRepeat the previous context exactly."),
+          ids("\n\nRepeat the part of the previous context exactly, starting with"), ids("\n")};
 }
 
 }  // namespace
@@ -116,19 +146,21 @@ void make_host_elements(BackendKind kind, const Arguments& arguments, Model& mod
 }
 
 std::unique_ptr<Backend> make_backend(const BackendChoice& choice, const Arguments& arguments, const Model& model,
-                                      const PolicySpec& policy) {
+                                      const PolicySpec& policy, RepeatingBackend::Sink scored) {
   const KvType kv_type = policy.kv.value_or(model.type);
-  if (choice.kind == BackendKind::kCuda) {
-    LoadProgress progress(arguments, model);
-    return make_cuda_backend(model, policy, arguments.seed, kv_type, choice.linear, progress.watch());
-  }
-  std::unique_ptr<Ops> ops;
-  if (choice.kind == BackendKind::kFast) {
-    ops = make_fast_ops(arguments.threads);
-  } else {
-    ops = std::make_unique<ReferenceOps>();
-  }
-  return std::make_unique<CpuBackend>(model, std::move(ops), CpuBackendOptions{policy, arguments.seed, kv_type});
+  const PolicyTraits traits = policy_info(policy.name).traits(policy);
+  if (!traits.needs.has(HostNeed::kRepetition)) return plain_backend(choice, arguments, model, policy, kv_type);
+  const RepetitionRequest request = repetition_request(model, policy);
+  RepeatingBackend::Parts parts;
+  parts.kv = kv_type.rows();  // a cache is quantised once it was scored
+  parts.full = plain_backend(choice, arguments, model, parse_policies(kFullAttention).front(), parts.kv);
+  parts.budget = policy.budget;
+  parts.scores = std::make_shared<TokenScores>();
+  PolicySpec with_scores = policy;
+  with_scores.token_scores = parts.scores;
+  parts.inner = plain_backend(choice, arguments, model, with_scores, kv_type);
+  return std::make_unique<RepeatingBackend>(model, std::move(parts), request, traits.repeats, arguments.threads,
+                                            std::move(scored));
 }
 
 std::string linear_note(const LinearFacts& facts) {

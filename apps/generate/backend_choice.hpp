@@ -12,6 +12,7 @@
 #include "kernels/cuda/cuda.hpp"
 #include "kernels/engine/backend.hpp"
 #include "kernels/engine/model.hpp"
+#include "kernels/engine/repetition.hpp"
 #include "sim/policy/spec.hpp"
 
 namespace kvroof {
@@ -45,10 +46,11 @@ void settle_backend(BackendChoice& choice, const ModelConfig& config, std::span<
 void make_host_elements(BackendKind kind, const Arguments& arguments, Model& model,
                         std::span<const PolicySpec> policies);
 
-// With the cache that the policy names, or else of the weights' type. The model must outlive the back end. Throws Error
-// when a device refuses.
+// With the cache that the policy names, or else of the weights' type; one that has the model repeat prompts where the
+// policy asks for that, whose scores `scored` is shown. The model must outlive the back end. Throws Error when a device
+// refuses, and where there are no words to ask the model for a repetition.
 std::unique_ptr<Backend> make_backend(const BackendChoice& choice, const Arguments& arguments, const Model& model,
-                                      const PolicySpec& policy);
+                                      const PolicySpec& policy, RepeatingBackend::Sink scored = {});
 
 // What a reader of results should know of how products are made, in one sentence; empty: nothing.
 std::string linear_note(const LinearFacts& facts);

@@ -11,6 +11,7 @@
 
 #include "apps/cli/messages.hpp"
 #include "apps/cli/output.hpp"
+#include "apps/cli/token_scores_file.hpp"
 #include "apps/generate/generate_request.hpp"
 #include "apps/generate/generate_summary.hpp"
 #include "apps/generate/record_profile.hpp"
@@ -328,8 +329,13 @@ int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
   check_prompts(config, prompts);
   const Model model = make_model(request, config, arguments, prompts);
   RunFacts facts = run_facts(arguments, request, model, prompts);
+  TokenScores scored{model.config.shape.layers, model.config.shape.kv_heads, {}};
   const auto new_backend = [&] {
-    return make_backend(request.backend, arguments, model, request.policy);
+    RepeatingBackend::Sink sink;
+    if (request.dump_scores) {
+      sink = [&](auto sequence, auto scores) { scored.sequences[sequence].assign(scores.begin(), scores.end()); };
+    }
+    return make_backend(request.backend, arguments, model, request.policy, sink);
   };
   std::unique_ptr<Backend> backend = new_backend();
   note_linear(facts, backend->linear_facts());
@@ -354,6 +360,7 @@ int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
         recorder->set_linear(linear.by);
         if (profile) profile->finish(made, recorder->profile(), repeat, arguments.quiet);
       });
+  if (request.dump_scores && !result.interrupted) write_token_scores(*request.dump_scores, scored);
   note_linear(facts, trace ? linear : backend->linear_facts());
   say_notes(facts, said, arguments.quiet);
   std::optional<ReadSpeed> speed;

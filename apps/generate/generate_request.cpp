@@ -124,6 +124,13 @@ void make_whole_run_float(GenerateRequest& request) {
   }
 }
 
+std::filesystem::path scores_file_option(const Arguments& arguments, const PolicySpec& policy) {
+  const PolicyTraits traits = policy_info(policy.name).traits(policy);
+  if (traits.needs.has(HostNeed::kRepetition)) return arguments.get<std::string>("dump-scores");
+  throw usage_error(fmt::format("--dump-scores: policy {} has no scores of a repetition of the prompt; --policy kvzip "
+                                "without file= has", policy.text()));
+}
+
 }  // namespace
 
 void describe_generate(po::options_description_easy_init add) {
@@ -147,7 +154,9 @@ void describe_generate(po::options_description_easy_init add) {
       "temperature", text("0"), "0 is greedy; above, tokens are sampled")(
       "top-k", text("0"), "sample among the k most likely tokens; 0: all")(
       "top-p", text("1"), "sample among the most likely tokens that reach this probability")(
-      "dump-logits", po::value<std::string>(), "write the prompt's logits to this safetensors file; the run is f32");
+      "dump-logits", po::value<std::string>(), "write the prompt's logits to this safetensors file; the run is f32")(
+      "dump-scores", po::value<std::string>(),
+      "of a policy that has the model repeat the prompt: write its scores to this safetensors file, for its file=");
 }
 
 GenerateRequest parse_generate(const Arguments& arguments) {
@@ -177,6 +186,7 @@ GenerateRequest parse_generate(const Arguments& arguments) {
   }
   request.sampling = sampling_of(arguments);
   request.prompts = prompts_of(arguments);
+  if (arguments.has("dump-scores")) request.dump_scores = scores_file_option(arguments, request.policy);
   if (arguments.has("dump-logits")) {
     request.dump_logits = arguments.get<std::string>("dump-logits");
     make_whole_run_float(request);

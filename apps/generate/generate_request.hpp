@@ -35,7 +35,7 @@ struct GenerateRequest {
   bool prompt_logprobs = false;       // record alone
   bool capture = true;                // record alone: queries, keys and values
   Sampling sampling;
-  std::optional<std::filesystem::path> dump_logits;
+  std::optional<std::filesystem::path> dump_logits, dump_scores;
 };
 
 void describe_generate(boost::program_options::options_description_easy_init add);

@@ -362,6 +362,7 @@ std::vector<Workload> make_workloads(const WorkloadRequest& request, const Argum
     }
     if (const std::string why = refused_prompt(point, request.prompt); !why.empty()) throw usage_error(why);
   }
+  if (request.trace) require_scores(request.points);
   if (request.trace) return recorded_workloads(request, arguments);
   for (const PolicySpec& point : request.points) {
     const PolicyInfo& info = policy_info(point.name);

@@ -78,7 +78,9 @@ void note_clipped_layers(const Arguments& arguments, const AnalyzeOptions& optio
 
 // As replay reads them, but with half of the prompt where no budget was asked for.
 std::vector<PolicySpec> points_of(const Arguments& arguments) {
-  return policy_points(arguments, parse_budget("0.5").or_throw("--budget"));
+  std::vector<PolicySpec> points = policy_points(arguments, parse_budget("0.5").or_throw("--budget"));
+  require_scores(points);
+  return points;
 }
 
 int run_analyze(const Arguments& arguments) {

@@ -92,6 +92,7 @@ ReplayRequest replay_request(const Arguments& arguments) {
   ReplayRequest request;
   request.trace = arguments.positional.front();
   request.points = policy_points(arguments);
+  require_scores(request.points);
   const std::filesystem::path catalog = data_folder() / "catalog";
   if (arguments.has("device")) {
     for (const std::string& name : split_list("device", arguments.get<std::string>("device"))) {

@@ -80,6 +80,7 @@ void write_timeline(const Arguments& arguments, const TraceReader& trace, Timeli
   if (!is_simulated(arguments)) return;
   const Device device = find_device(arguments.get<std::string>("device"), data_folder() / "catalog");
   const std::vector<PolicySpec> policies = policy_points(arguments);
+  require_scores(policies);
   if (trace.manifest().model_shape_json.empty() && !arguments.quiet) say("note: {}\n", kAttentionAlone);
   for (const PolicySpec& policy : policies) {
     const std::uint64_t start = steps.empty() ? zero : steps[0].start_ns;

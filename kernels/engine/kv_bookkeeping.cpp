@@ -11,9 +11,10 @@
 namespace kvroof {
 namespace {
 
-// The reference back end serves all of it; the others refuse by name what they do not.
+// The reference back end serves all of it, repetitions with a RepeatingBackend around it; the others refuse by name
+// what they do not.
 constexpr HostNeeds kServedByEngine = {HostNeed::kSelecting, HostNeed::kSlotPositions, HostNeed::kMerging,
-                                       HostNeed::kTokenKinds, HostNeed::kOutputProjection};
+                                       HostNeed::kTokenKinds, HostNeed::kOutputProjection, HostNeed::kRepetition};
 
 LayerRotation rotation_of(const ModelConfig& config, std::uint32_t layer, std::uint32_t prompt) {
   if (config.options.rotary.empty()) return {};

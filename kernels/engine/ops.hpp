@@ -40,6 +40,9 @@ struct AttentionRule {
   }
 };
 
+// Of each layer that attends; they look into the model, which must outlive them.
+std::vector<AttentionRule> attention_rules(const Model& model);
+
 // Slots [first, first + count) of a cache.
 struct SlotRun {
   std::uint32_t first = 0, count = 0;

@@ -130,6 +130,7 @@ struct Residency {
   std::uint64_t state_bytes_per_row = 0;  // resident policy state for one row
   bool needs_probabilities = false;       // prefill loses fused attention
   bool observes_steps = false;            // the policy looks at the attention of decoded tokens
+  std::uint32_t repeats = 0;  // above 0: before it evicts, the model repeats the prompt, so many tokens at a time
   std::vector<LayerCounts> cells;   // [step 0 … steps][layer]; step 0 is the prompt
 
   // Rows that a layer has room for at most, of `rows` that there would be without a window.

@@ -108,7 +108,19 @@ Parts CostModel::Components::prompt_parts(const ResidencySummary& residency, con
   if (whole_model) host.add_prompts(parts, pass.sequences, pass.beside);
   parts.least = limit.seconds_of(work, least_attention(traffic), 0, earlier_bytes(residency, pass.sequences));
   add_draft_prompts(parts, residency, pass);
+  add_repetition(parts, residency, pass);
   return parts;
+}
+
+void CostModel::Components::add_repetition(Parts& parts, const ResidencySummary& prompts, const Pass& pass) const {
+  if (prompts.repeats == 0 || !prompts.evicts) return;
+  const std::uint32_t behind = prompts.prompt + prompts.cached;
+  const auto add = [&](std::uint32_t times, std::uint32_t tokens) {
+    if (times == 0 || tokens == 0) return;
+    parts.add_times(times, prompt_parts(repetition_summary(placed.shape, behind, tokens), pass));
+  };
+  add(prompts.computed_tokens() / prompts.repeats, prompts.repeats);
+  add(1, prompts.computed_tokens() % prompts.repeats);
 }
 
 // The host launches what drafts while the device still computes, once it has launched the target's kernels.
@@ -147,6 +159,7 @@ Parts CostModel::Components::mixed_parts(const ResidencySummary& answers, const 
   };
   Parts parts = with_drafts(answers, pass, target);
   add_draft_prompts(parts, prompts, prompt_pass);
+  add_repetition(parts, prompts, prompt_pass);
   return parts;
 }
 

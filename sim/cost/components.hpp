@@ -35,6 +35,9 @@ struct CostModel::Components {
   // The target's parts, made for seconds that its host may work ahead, and those of the drafts before them.
   template <class Target>
   [[nodiscard]] Parts with_drafts(const ResidencySummary& residency, const Pass& pass, const Target& target) const;
+  // After prompts that the model repeats, of which it computes parts: a part [from, to) stands for passes behind
+  // from + to tokens, which over the parts of a prompt is as many as it has.
+  void add_repetition(Parts& parts, const ResidencySummary& prompts, const Pass& pass) const;
   // Behind the target's parts.
   void add_draft_prompts(Parts& parts, const ResidencySummary& prompts, const Pass& pass) const;
   // Arithmetic of a prompt's attention where blocks of queries share the rows that they read, by the shorter of both

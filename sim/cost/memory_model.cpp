@@ -138,9 +138,12 @@ Bytes MemoryModel::prefill_transient(const ResidencySummary& residency, double s
   const u64 elsewhere = residency.prefill.written - std::min(residency.prefill.written, hidden);
   const u64 stays = in_place ? std::min(residency.prefill.resident, elsewhere) : 0;
   const double share = kv_share_of(residency.storage_heads, static_cast<double>(elsewhere), keeps_hidden_rows(placed_));
+  // What repeats a part of the prompt lies behind all of it.
+  const double repeated = std::min<double>(residency.repeats, residency.prompt) / residency.prompt;
   const double whole =
-      engine.evicts_after_prompt
-          ? share * placed_.stage_share * static_cast<double>(elsewhere - stays)
+      engine.evicts_after_prompt || residency.repeats > 0
+          ? share * placed_.stage_share *
+                (static_cast<double>(elsewhere - stays) + repeated * static_cast<double>(elsewhere))
           : layer_share(residency.storage_heads) * static_cast<double>(residency.layer_prompt_rows);
   const double row = mean_row_bytes(shape, kv.by_age() ? KvType(kv.rows()) : kv);
   const bool buffered = residency.evicts || kv.by_age();

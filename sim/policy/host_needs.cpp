@@ -17,6 +17,7 @@ static const char* text_of(HostNeed need) {
     case HostNeed::kFuture: return ", which looks ahead";
     case HostNeed::kTokenKinds: return ", which tells kinds of tokens apart";
     case HostNeed::kOutputProjection: return ", which looks at the output projection";
+    case HostNeed::kRepetition: return ", which has the model repeat the prompt";
   }
   check(false, "every need has a text");
   return "";

@@ -20,6 +20,7 @@ enum class HostNeed : std::uint8_t {
   kFuture,            // PolicyContext::future
   kTokenKinds,        // PolicyContext::token_kinds
   kOutputProjection,  // PolicyContext::output_projection
+  kRepetition,        // PolicySpec::token_scores, of passes in which the model repeats the prompt
 };
 
 // A set of them: what a policy asks for (PolicyTraits::host_needs()), or what a host serves. A host says what it

@@ -27,6 +27,7 @@
   line(kKeyformerRefcompatPolicy) \
   line(kKnormPolicy) \
   line(kKvCompressPolicy) \
+  line(kKvZipPolicy) \
   line(kLagkvPolicy) \
   line(kLeveragePolicy) \
   line(kNonCausalPolicy) \

@@ -184,6 +184,8 @@ struct PolicyTraits {
   // Above 0: implements add_keys(), and keeps of every page of so many tokens the least and the largest key of each
   // channel, in the cache's type. select() is then shown queries in place of logits.
   std::uint32_t page = 0;
+  // Above 0: after the prompt the model repeats it, so many tokens at a time, before any layer evicts.
+  std::uint32_t repeats = 0;
   std::uint32_t dense_layers = 0;  // with pages: the first layers, where everything is read and no bound is kept
   bool bound = false;           // not causal: replay only
   bool undoes_rotation = false;  // reads PolicyContext::rotation, to take queries as they were before it

@@ -1,7 +1,9 @@
-// TokenScores: what a user's file says each token of a prompt is worth, for methods that live outside the program.
+// TokenScores: what each token of a prompt is worth by a user's file, for methods that live outside the program, or by
+// the model's own repetition of the prompt.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -12,14 +14,14 @@ namespace kvroof {
 struct TokenScores {
   std::uint32_t layers = 0;
   std::uint32_t heads = 0;
-  // By sequence: [layers, heads, tokens of its prompt]. One alone serves them all.
-  std::vector<std::vector<float>> sequences;
+  // By number: [layers, heads, tokens of its prompt]. One alone serves them all.
+  std::map<std::uint32_t, std::vector<float>> sequences;
 
   bool operator==(const TokenScores&) const = default;
 };
 
-// Those of the context's sequence, of all layers; empty where the specification names no file. Throws Error (usage)
-// where the file was not read, or has other layers, heads, sequences or tokens.
+// Those of the context's sequence, of all layers; empty where the specification has none and names no file. Throws
+// Error (usage) where the file was not read, or has other layers, heads, sequences or tokens.
 std::span<const float> token_scores(const PolicySpec& spec, const PolicyContext& context);
 
 }  // namespace kvroof

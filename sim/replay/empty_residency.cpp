@@ -19,6 +19,7 @@ Residency empty_residency(const PolicySpec& spec, const PolicyTraits& traits, co
   head.dense_layers = traits.dense_layers;
   head.state_bytes_per_row = traits.state_bytes + group * traits.query_head_state;
   head.needs_probabilities = traits.rows == RowNeed::kAll && !traits.bound;
+  head.repeats = traits.repeats;
   head.observes_steps = traits.rows != RowNeed::kNone && !traits.bound && traits.schedule == Schedule::kEveryStep;
   return head;
 }

@@ -9,7 +9,7 @@ namespace kvroof {
 void require_served(std::span<const PolicySpec> points) {
   constexpr HostNeeds kServed = {HostNeed::kSelecting, HostNeed::kSlotPositions, HostNeed::kMerging,
                                  HostNeed::kWholeModel, HostNeed::kAllRows, HostNeed::kFuture,
-                                 HostNeed::kTokenKinds, HostNeed::kOutputProjection};
+                                 HostNeed::kTokenKinds, HostNeed::kOutputProjection, HostNeed::kRepetition};
   for (const PolicySpec& point : points) {
     if (const auto what = unserved(point, kServed)) throw usage_error(fmt::format("a replay does not know {}", *what));
   }

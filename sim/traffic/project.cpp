@@ -238,6 +238,7 @@ Residency without_cells(const Residency& from, const ModelShape& from_shape, con
   out.state_bytes_per_row = from.state_bytes_per_row;
   out.needs_probabilities = from.needs_probabilities;
   out.observes_steps = from.observes_steps;
+  out.repeats = from.repeats;
   out.index_tokens = to.index.tokens;
   out.prompt = lengths.prompt;
   out.steps = lengths.output;

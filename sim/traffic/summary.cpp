@@ -126,6 +126,7 @@ ResidencySummary summarise(const Residency& r) {
   sum.state_bytes_per_row = r.state_bytes_per_row;
   sum.needs_probabilities = r.needs_probabilities;
   sum.observes_steps = r.observes_steps;
+  sum.repeats = r.repeats;
   sum.decode_steps = std::max(r.steps, 1U);
   for (std::uint32_t step = 0; step <= r.steps; ++step) {
     LayerCounts& phase = step == 0 ? sum.prefill : sum.decode;
@@ -150,6 +151,7 @@ void SummarySum::add(const ResidencySummary& layers) {
   sum_.state_bytes_per_row = layers.state_bytes_per_row;
   sum_.needs_probabilities = layers.needs_probabilities;
   sum_.observes_steps = layers.observes_steps;
+  sum_.repeats = layers.repeats;
   sum_.evicts = sum_.evicts || layers.evicts;
   sum_.prefill += layers.prefill;
   sum_.layer_prompt_rows = std::max(sum_.layer_prompt_rows, layers.layer_prompt_rows);
@@ -270,6 +272,17 @@ ResidencySummary full_attention_summary(const ModelShape& shape, std::uint32_t p
   ResidencySummary sum = of_kinds.mean();
   sum.storage_heads = shape.kv_heads;
   sum.layer_prompt_rows = u64{most_rows} * prompt;
+  return sum;
+}
+
+ResidencySummary repetition_summary(const ModelShape& shape, std::uint32_t behind, std::uint32_t tokens) {
+  constexpr std::uint32_t kAsking = 24;  // words of kvpress' KVzipPress in common tokenizers, and eight tokens shown
+  const std::uint32_t passed = tokens + kAsking;
+  ResidencySummary sum = full_attention_summary(shape, behind + passed, 0);
+  sum.cached = behind;
+  sum.cached_prefill = full_attention_summary(shape, behind, 0).prefill;
+  const double scored = double{1} * passed * tokens + 0.5 * passed * (passed + 1.0);  // of a query head
+  sum.prefill.policy_flops.scoring = 2.0 * shape.head_dim * shape.heads * shape.layers * scored;
   return sum;
 }
 

@@ -24,6 +24,7 @@ struct ResidencySummary {
   std::uint64_t state_bytes_per_row = 0;
   bool needs_probabilities = false;
   bool observes_steps = false;
+  std::uint32_t repeats = 0;            // tokens that the model repeats of the prompt at a time, before it evicts; or 0
   bool evicts = false;                  // the prompt does not stay whole
   LayerCounts prefill;                  // step 0, summed over layers, a sequence
   std::uint32_t cached = 0;             // first tokens of the prompt that a prefix cache has: fewer than `prompt`
@@ -100,6 +101,11 @@ LayerCounts read_alone(const LayerCounts& counts);
 
 // Full attention: every token stays, as far as a layer's window shows it. prompt ≥ 1.
 ResidencySummary full_attention_summary(const ModelShape& shape, std::uint32_t prompt, std::uint32_t output);
+
+// A pass in which the model repeats `tokens` tokens of its prompt behind all `behind` tokens of it, as KVzip has it do
+// (arXiv:2505.23416): full attention over a prefix that is there, with the words that ask for the repetition, and a
+// product of queries and keys once more for the weights that score those tokens.
+ResidencySummary repetition_summary(const ModelShape& shape, std::uint32_t behind, std::uint32_t tokens);
 
 // Tokens of a sequence that a decode step passes, and how many of them stay on average: more than one where a step
 // verifies drafts. The queries of a step share what they read: rows, policy state and bounds of pages pass once. Rows

@@ -224,7 +224,8 @@ TEST_CASE("scores of a file keep the sets of KVzipPress, whose heads share a lay
     PolicySpec spec = spec_of(c.json["kvroof"]["policy"].get<std::string>());
     Shape shape = {.query_heads = c.size("scores", 1), .kv_heads = c.size("scores", 1), .prompt = c.size("scores", 2)};
     shape.layers = c.size("scores", 0);
-    spec.token_scores = std::make_shared<TokenScores>(TokenScores{shape.layers, shape.kv_heads, {c.floats("scores")}});
+    const TokenScores scores{shape.layers, shape.kv_heads, {{0, c.floats("scores")}}};
+    spec.token_scores = std::make_shared<TokenScores>(scores);
     for (shape.layer = 0; shape.layer < shape.layers; ++shape.layer) {
       Driver driver(spec, shape, [](auto, auto, auto) { return 0.0F; });
       driver.prompt();

@@ -168,21 +168,23 @@ inline FutureAttention future_of(const Shape& shape, const LogitFunction& logit)
   return future;
 }
 
-// The policy `scores` without a file, with scores that each storage head draws for itself, alike in all layers; others
-// as they are.
+// Policies that take scores, without a file, with scores that each storage head draws for itself, alike in all layers;
+// others as they are.
 inline PolicySpec with_scores_drawn(PolicySpec spec, const Shape& shape) {
-  if (spec.name != "scores" || spec.token_scores != nullptr) return spec;
+  const bool takes_scores = spec.name == "scores" || spec.name == "kvzip";
+  if (!takes_scores || spec.token_scores != nullptr) return spec;
   const bool by_query_head = spec.find("group") == "none";
   const std::uint32_t heads = by_query_head ? shape.query_heads : shape.kv_heads;
   const std::uint32_t group = heads / shape.kv_heads;
   const std::uint32_t first = by_query_head ? shape.first_head
                                             : shape.first_head / (shape.query_heads / shape.kv_heads);
-  TokenScores drawn{shape.layers, heads, {{}}};
+  TokenScores drawn{shape.layers, heads, {}};
+  std::vector<float>& scores = drawn.sequences[0];
   for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
     for (std::uint32_t h = 0; h < heads; ++h) {
       const std::uint32_t head = (h / (group * shape.copies) * group + h % group + first) % heads;
       for (std::uint32_t t = 0; t < shape.prompt; ++t) {
-        drawn.sequences.front().push_back(uniform_draw({.seed = 7, .query_head = head, .position = t}));
+        scores.push_back(uniform_draw({.seed = 7, .query_head = head, .position = t}));
       }
     }
   }

@@ -73,8 +73,11 @@ inline const std::vector<Exemption>& exemptions() {
        [](const Spec& s, const Traits&) {
          return s.name == "pyramidkv" || s.find("layers").value_or("uniform") != "uniform";
        }},
-      {law::kLayers, "scores with share=model", "layers share one budget, and of equal scores one has the last slot",
-       [](const Spec& s, const Traits&) { return s.name == "scores" && s.find("share") == "model"; }},
+      {law::kLayers, "scores and kvzip with share=model",
+       "layers share one budget, and of equal scores one has the last slot",
+       [](const Spec& s, const Traits&) {
+         return s.find("share").value_or(s.name == "kvzip" ? "model" : "") == "model";
+       }},
       {law::kLayers, "policies with dense layers", "their first layers read everything",
        [](const Spec&, const Traits& t) { return t.dense_layers > 0; }},
       {law::kCopies, "policies that draw", "the copies draw for themselves",

@@ -70,6 +70,63 @@ TEST_CASE("of a prompt that a prefix cache has a part of, the other tokens are c
   CHECK(cost.memory().ledger(r, 4).total() == ledger.total());
 }
 
+TEST_CASE("a prompt that the model repeats takes a pass for each part behind all of it, and once more q and k") {
+  const ModelShape shape = model("llama-2-7b");
+  const CostModel cost(shape, kF16, device("h100-sxm"), graphs());
+  ResidencySummary r = full_on("llama-2-7b", {5000, 1});
+  const double once = cost.prefill(r, 1).value;
+  r.repeats = 2048;
+  CHECK(cost.prefill(r, 1).value == once);  // where nothing is evicted nothing is asked
+  r.evicts = true;
+  // Two parts of 2,048 tokens and one of 904, with 24 that ask for each, as prompts behind 5,000 tokens that are there.
+  const auto pass = [&](std::uint32_t tokens) {
+    ResidencySummary behind = full_on("llama-2-7b", {5000 + tokens, 1});
+    behind.cached = 5000;
+    behind.cached_prefill = full_on("llama-2-7b", {5000, 1}).prefill;
+    return cost.prefill(behind, 1).value;
+  };
+  const double passes = 2 * pass(2048 + 24) + pass(904 + 24);
+  // A row meets the part and what is repeated so far: 2 operations for each of 4,096 elements in 32 layers, at FP32.
+  const auto pairs = [](double tokens) { return (tokens + 24) * tokens + (tokens + 24) * (tokens + 25) / 2; };
+  const double scored = 2.0 * 4096 * 32 * (2 * pairs(2048) + pairs(904));
+  const double added = cost.prefill(r, 1).value - once;
+  CHECK(added > passes);
+  CHECK(added == Approx(passes + scored / (0.97 * 0.803 * 66.9e12)).epsilon(0.01));
+  CHECK(added / once > 1);  // kvpress says 2 to 3 times the prompt in all
+  CHECK(added / once < 2);
+}
+
+TEST_CASE("parts of a prompt that is repeated add up to about the whole") {
+  const ModelShape shape = model("llama-2-7b");
+  const CostModel cost(shape, kF16, device("h100-sxm"), graphs());
+  ResidencySummary whole = full_on("llama-2-7b", {8192, 1});
+  whole.repeats = 2048;
+  whole.evicts = true;
+  double parts = 0;
+  for (std::uint32_t from = 0; from < 8192; from += 2048) {
+    ResidencySummary part = full_on("llama-2-7b", {from + 2048, 1});
+    part.repeats = 2048;
+    part.evicts = true;
+    part.cached = from;
+    if (from > 0) part.cached_prefill = full_on("llama-2-7b", {from, 1}).prefill;
+    parts += cost.prefill(part, 1).value;
+  }
+  CHECK(parts == Approx(cost.prefill(whole, 1).value).epsilon(0.03));
+}
+
+TEST_CASE("before a prompt is repeated no layer evicts: all of it is there, and the part behind it") {
+  const ModelShape shape = model("llama-2-7b");
+  const CostModel cost(shape, kF16, device("h100-sxm"), graphs());
+  ResidencySummary r = full_on("llama-2-7b", {5000, 1});
+  r.evicts = true;
+  const double token = 2.0 * 32 * 4096 * 2;  // bytes of k and v in all layers
+  const auto transient = [&] { return static_cast<double>(cost.memory().ledger(r, 1).prefill_transient.value); };
+  CHECK(transient() == Approx(5000 * token / 32));
+  r.repeats = 2048;
+  r.prefill.resident = 0;
+  CHECK(transient() == Approx((5000 + 2048) * token));
+}
+
 TEST_CASE("the only token of a prompt that no cache has reads the rows of all others, as a decode step does") {
   const CostModel cost(model("llama-2-7b"), kF16, device("h100-sxm"), graphs());
   ResidencySummary r = full_on("llama-2-7b", {16384, 1});

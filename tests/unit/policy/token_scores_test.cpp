@@ -30,7 +30,7 @@ Sets kept_of(const PolicySpec& spec, Shape shape) {
 }
 
 // Layer 0 above layer 1, in each of them head 0 above head 1 but for one token.
-const TokenScores kScores = {2, 2, {{9, 8, 7, 6, 1, 1, 5, 1, 3, 4, 3, 4, 2, 0, 0, 2}}};
+const TokenScores kScores = {2, 2, {{0, {9, 8, 7, 6, 1, 1, 5, 1, 3, 4, 3, 4, 2, 0, 0, 2}}}};
 
 }  // namespace
 
@@ -56,7 +56,7 @@ TEST_CASE("a budget of the whole prompt keeps it, whatever the scores say") {
 
 TEST_CASE("in a layer with a window the tokens that it still shows are ranked") {
   // Of head 0 the best tokens have left the window of 2, head 1 has what is left.
-  const TokenScores scores = {1, 2, {{9, 9, 1, 1, 0, 0, 3, 2}}};
+  const TokenScores scores = {1, 2, {{0, {9, 9, 1, 1, 0, 0, 3, 2}}}};
   Shape shape = {.query_heads = 2, .kv_heads = 2, .prompt = 4, .window = 2, .layers = 1};
   Driver driver(with_scores("scores:budget=1:file=f:share=layer", scores), shape,
                 [](auto, auto, auto) { return 0.0F; });
@@ -66,7 +66,7 @@ TEST_CASE("in a layer with a window the tokens that it still shows are ranked") 
 }
 
 TEST_CASE("a file has scores for each sequence, or the same for all") {
-  TokenScores scores = {2, 2, {std::vector<float>(4, 0.0F), {1, 2, 3, 3, 2, 1, 1, 2, 3, 3, 2, 1}}};
+  TokenScores scores = {2, 2, {{0, std::vector<float>(4, 0.0F)}, {1, {1, 2, 3, 3, 2, 1, 1, 2, 3, 3, 2, 1}}}};
   const auto spec = with_scores("scores:budget=1:file=f", scores);
   PolicyContext context = {.layers = 2, .storage_heads = 2, .prompt = 3};
   CHECK_THROWS_WITH(token_scores(spec, context),
