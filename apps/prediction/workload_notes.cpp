@@ -161,6 +161,16 @@ Notes assumed_eviction(const WorkloadRequest& request, Devices) {
                       "launches, reads and holds is added", request.engine->name)};
 }
 
+Notes repeated_prompts(const WorkloadRequest& request, Devices) {
+  for (const PolicySpec& point : request.points) {
+    if (policy_info(point.name).traits(point).repeats == 0) continue;
+    return {fmt::format("under {} the model repeats a prompt once it has computed it: first tokens and what prompts take "
+                        "of a server have these passes, and memory has room for one whole prompt until then",
+                        point.name)};
+  }
+  return {};
+}
+
 Notes long_sequences(const WorkloadRequest& request, Devices) {
   std::string note = positions_note(request.model, request.longest[0], request.longest[1]);
   return note.empty() ? Notes() : Notes{std::move(note)};
@@ -184,8 +194,8 @@ Notes drafting_notes(const WorkloadRequest& request, Devices) { return speculati
 // In the order in which they are printed; a new note is a function and a name here.
 constexpr std::array kNotes = {layout_notes,     nominal_note,          left_out_notes,   stored_notes,
                                assumed_cache,    assumed_weights_notes, compressed_notes, quality_note,
-                               small_budgets,    assumed_eviction,      long_sequences,   without_budget,
-                               drafting_notes};
+                               small_budgets,    assumed_eviction,      repeated_prompts, long_sequences,
+                               without_budget,   drafting_notes};
 
 }  // namespace
 
