@@ -18,6 +18,7 @@
 #include <string_view>
 
 #include "sim/core/dtype.hpp"
+#include "sim/core/fields.hpp"
 #include "sim/core/units.hpp"
 
 namespace kvroof {
@@ -114,7 +115,7 @@ static_assert(sizeof(AgedRows) == kAgedFields.size() * sizeof(std::uint64_t), "e
 // Shows f each count of one, or the same count of several.
 template <class F, class... Rows>
 void for_each_count_of(const F& f, Rows&... rows) {
-  for (const auto field : kAgedFields) f(rows.*field...);
+  for_each_field<kAgedFields>(f, rows...);
 }
 
 inline AgedRows& operator+=(AgedRows& sum, const AgedRows& rows) {

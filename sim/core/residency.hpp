@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/core/fields.hpp"
 #include "sim/core/kv_type.hpp"
 
 namespace kvroof {
@@ -76,8 +77,8 @@ static_assert(sizeof(LayerCounts) == kCountFields.size() * sizeof(std::uint64_t)
 // Shows f each count of one, those by age among them, or the same count of several.
 template <class F, class... Counts>
 void for_each_count(const F& f, Counts&... counts) {
-  for (const auto field : kCountFields) f(counts.*field...);
-  for (const auto aged : kAgedCounts) for_each_count_of(f, (counts.*aged)...);
+  for_each_field<kCountFields>(f, counts...);
+  for_each_field<kAgedCounts>([&](auto&... aged) { for_each_count_of(f, aged...); }, counts...);
 }
 
 inline LayerCounts& operator+=(LayerCounts& sum, const LayerCounts& counts) {

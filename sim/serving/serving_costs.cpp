@@ -15,12 +15,13 @@ constexpr std::uint64_t kShortestPart = 16;  // tokens, a page of most paged cac
 // Steps that share a mean have numbers, from 0, that differ in so many of their last bits: at most 1 % of the number.
 int shared_bits(std::size_t step) { return std::max(static_cast<int>(std::bit_width(step)) - kSingleBits, 0); }
 
-const LayerCounts& counts_of(const LengthProfile& profile, std::uint32_t generated) {
+// Where a profile has the counts of a sequence that has made so many tokens.
+std::size_t place_of(const LengthProfile& profile, std::uint32_t generated) {
   const std::size_t step = std::max(generated, 1U) - 1;
   // Each further bit has as many means as the upper half of the single steps.
   const int bits = shared_bits(step);
   const std::size_t i = (step >> bits) + (static_cast<std::size_t>(bits) << (kSingleBits - 1));
-  return profile.steps[std::min(i, profile.steps.size() - 1)];
+  return std::min(i, profile.steps.size() - 1);
 }
 
 // Of the target; what drafts holds a row for each token, whatever the policy keeps.
@@ -64,8 +65,15 @@ std::vector<std::uint32_t> profiled_lengths(std::vector<std::uint32_t> prompts, 
 }
 
 DeploymentCosts::DeploymentCosts(const CostModel& cost, std::span<const LengthProfile> profiles, TimeReading reading)
-    : cost_(cost), profiles_(profiles), reading_(std::move(reading)) {
-  for (const LengthProfile& profile : profiles) full_cache_.push_back(cache_of(cost.memory().ledger(profile.mean, 1)));
+    : cost_(cost), profiles_(profiles), reading_(std::move(reading)), step_caches_(profiles.size()) {
+  for (std::size_t i = 0; i < profiles.size(); ++i) {
+    lengths_.push_back(profiles[i].mean.prompt);
+    full_cache_.push_back(cache_of(cost.memory().ledger(profiles[i].mean, 1)));
+    for (const LayerCounts& counts : profiles[i].steps) {
+      const std::uint64_t rows = cost.engine().paged_cache ? counts.allocated_paged : counts.allocated;
+      step_caches_[i].push_back(part_of_cache(i, cost.memory().rows_in_state_pages(profiles[i].mean, rows)));
+    }
+  }
   states_ = static_cast<double>(cost.memory().ledger(profiles.front().mean, 1).states.value);
   // What is not cache is taken at the largest batch of the longest prompt.
   const ResidencySummary& longest = profiles.back().mean;
@@ -76,11 +84,9 @@ DeploymentCosts::DeploymentCosts(const CostModel& cost, std::span<const LengthPr
 }
 
 std::size_t DeploymentCosts::profile_of(std::uint32_t prompt) const {
-  const auto after = std::lower_bound(profiles_.begin(), profiles_.end(), prompt,
-                                      [](const LengthProfile& p, std::uint32_t x) { return p.mean.prompt < x; });
-  const auto i = static_cast<std::size_t>(after - profiles_.begin());
-  if (i == profiles_.size()) return i - 1;
-  if (i == 0 || profiles_[i].mean.prompt - prompt < prompt - profiles_[i - 1].mean.prompt) return i;
+  const auto i = static_cast<std::size_t>(std::ranges::lower_bound(lengths_, prompt) - lengths_.begin());
+  if (i == lengths_.size()) return i - 1;
+  if (i == 0 || lengths_[i] - prompt < prompt - lengths_[i - 1]) return i;
   return i - 1;
 }
 
@@ -94,13 +100,10 @@ double DeploymentCosts::part_of_cache(std::size_t i, std::uint64_t rows) const {
 
 double DeploymentCosts::cache_bytes(const Decoding& sequence) const {
   const std::size_t i = profile_of(sequence.prompt);
-  const LengthProfile& profile = profiles_[i];
-  const LayerCounts& counts = counts_of(profile, sequence.generated);
-  const std::uint64_t rows = cost_.engine().paged_cache ? counts.allocated_paged : counts.allocated;
   const auto& speculation = cost_.deployment().speculation;
   const double tokens = double{1} * sequence.prompt + sequence.generated + (speculation ? speculation->tokens : 0);
   const double drafts = cost_.memory().draft_cache_bytes(tokens);
-  return part_of_cache(i, cost_.memory().rows_in_state_pages(profile.mean, rows)) + drafts + states_;
+  return step_caches_[i][place_of(profiles_[i], sequence.generated)] + drafts + states_;
 }
 
 double DeploymentCosts::moved_bytes(std::uint32_t prompt) const {
@@ -112,14 +115,13 @@ double DeploymentCosts::moved_bytes(std::uint32_t prompt) const {
 // The mean of the sequences: the cost model multiplies it by their number.
 ResidencySummary DeploymentCosts::summary_of(std::span<const Decoding> sequences) const {
   ResidencySummary mean = profiles_[profile_of(sequences.front().prompt)].mean;
-  std::vector<LayerCounts> counts;
-  counts.reserve(sequences.size());
+  mean.decode = {};
   double tokens = 0;
   for (const Decoding& sequence : sequences) {
     tokens += double{1} * sequence.prompt + sequence.generated;
-    counts.push_back(counts_of(profiles_[profile_of(sequence.prompt)], sequence.generated));
+    const LengthProfile& profile = profiles_[profile_of(sequence.prompt)];
+    mean.decode += profile.steps[place_of(profile, sequence.generated)];
   }
-  mean.decode = sum_counts(counts);
   mean.decode_steps = sequences.size();
   mean.context = tokens / static_cast<double>(sequences.size());
   return mean;

@@ -95,7 +95,9 @@ class DeploymentCosts : public ServingCosts {
   std::span<const LengthProfile> profiles_;
   TimeReading reading_;
   double capacity_ = 0;
+  std::vector<std::uint32_t> lengths_;  // of the profiles
   std::vector<double> full_cache_;  // bytes of a sequence of each profile at its largest
+  std::vector<std::vector<double>> step_caches_;  // likewise at each of its steps
   double states_ = 0;               // bytes that a sequence holds beside them
 };
 
