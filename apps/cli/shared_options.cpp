@@ -108,9 +108,7 @@ static bool takes_file(const PolicySpec& spec) {
          policy_info(spec.name).params.end();
 }
 
-static bool has_model_repeat(const PolicySpec& spec) {
-  return policy_info(spec.name).traits(spec).needs.has(HostNeed::kRepetition);
-}
+static bool has_model_repeat(const PolicySpec& spec) { return asks_for(spec, HostNeed::kRepetition); }
 
 void require_scores(std::span<const PolicySpec> points) {
   const auto lacking = std::ranges::find_if(points, has_model_repeat);

@@ -134,9 +134,7 @@ void settle_backend(BackendChoice& choice, const ModelConfig& config, std::span<
 
 void make_host_elements(BackendKind kind, const Arguments& arguments, Model& model,
                         std::span<const PolicySpec> policies) {
-  const auto projects = [](const PolicySpec& policy) {
-    return policy_info(policy.name).traits(policy).needs.has(HostNeed::kOutputProjection);
-  };
+  const auto projects = [](const PolicySpec& policy) { return asks_for(policy, HostNeed::kOutputProjection); };
   if (kind == BackendKind::kCuda) {
     if (std::ranges::any_of(policies, projects)) make_output_projections(model);
     return;
@@ -148,8 +146,7 @@ void make_host_elements(BackendKind kind, const Arguments& arguments, Model& mod
 std::unique_ptr<Backend> make_backend(const BackendChoice& choice, const Arguments& arguments, const Model& model,
                                       const PolicySpec& policy, RepeatingBackend::Sink scored) {
   const KvType kv_type = policy.kv.value_or(model.type);
-  const PolicyTraits traits = policy_info(policy.name).traits(policy);
-  if (!traits.needs.has(HostNeed::kRepetition)) return plain_backend(choice, arguments, model, policy, kv_type);
+  if (!asks_for(policy, HostNeed::kRepetition)) return plain_backend(choice, arguments, model, policy, kv_type);
   const RepetitionRequest request = repetition_request(model, policy);
   RepeatingBackend::Parts parts;
   parts.kv = kv_type.rows();  // a cache is quantised once it was scored
@@ -159,7 +156,8 @@ std::unique_ptr<Backend> make_backend(const BackendChoice& choice, const Argumen
   PolicySpec with_scores = policy;
   with_scores.token_scores = parts.scores;
   parts.inner = plain_backend(choice, arguments, model, with_scores, kv_type);
-  return std::make_unique<RepeatingBackend>(model, std::move(parts), request, traits.repeats, arguments.threads,
+  const std::uint32_t tokens = policy_info(policy.name).traits(policy).repeats;
+  return std::make_unique<RepeatingBackend>(model, std::move(parts), request, tokens, arguments.threads,
                                             std::move(scored));
 }
 

@@ -125,8 +125,7 @@ void make_whole_run_float(GenerateRequest& request) {
 }
 
 std::filesystem::path scores_file_option(const Arguments& arguments, const PolicySpec& policy) {
-  const PolicyTraits traits = policy_info(policy.name).traits(policy);
-  if (traits.needs.has(HostNeed::kRepetition)) return arguments.get<std::string>("dump-scores");
+  if (asks_for(policy, HostNeed::kRepetition)) return arguments.get<std::string>("dump-scores");
   throw usage_error(fmt::format("--dump-scores: policy {} has no scores of a repetition of the prompt; --policy kvzip "
                                 "without file= has", policy.text()));
 }

@@ -21,7 +21,7 @@ void Launches::make(const DeclaredGraph& graph) {
     meanings.push_back(node.meaning);
     if (node.of_step != nullptr) meanings.back().declared = *node.of_step;
   }
-  if (observer_ != nullptr) observer_->begin_train_launch(meanings);
+  if (observer_ != nullptr) observer_->begin_graph_launch(meanings);
   graph.launches.run(stream_);
   if (observer_ != nullptr) observer_->end_launch();
 }

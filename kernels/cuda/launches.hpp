@@ -40,7 +40,7 @@ class Launches {
   template <class F>
   [[nodiscard]] bool capture(DeclaredGraph& graph, const F& launches) {
     graph.nodes.clear();
-    if (observer_ != nullptr) observer_->begin_train();
+    if (observer_ != nullptr) observer_->begin_capture();
     const Capturing capturing(*this, graph);
     return graph.launches.capture(stream_, launches);
   }
@@ -58,7 +58,7 @@ class Launches {
     Capturing(Launches& launches, DeclaredGraph& graph) : launches_(launches) { launches_.capturing_ = &graph; }
     ~Capturing() {
       launches_.capturing_ = nullptr;
-      if (launches_.observer_ != nullptr) launches_.observer_->end_train();
+      if (launches_.observer_ != nullptr) launches_.observer_->end_capture();
     }
     Capturing(const Capturing&) = delete;
     Capturing& operator=(const Capturing&) = delete;

@@ -188,9 +188,9 @@ class RangeProfile final : public CounterProfile, private LaunchObserver {
     fail(wait_for_device());
     end();
   }
-  void begin_train() override {}
-  void end_train() override {}
-  void begin_train_launch(std::span<const LaunchMeaning>) override {}
+  void begin_capture() override {}
+  void end_capture() override {}
+  void begin_graph_launch(std::span<const LaunchMeaning>) override {}
   [[nodiscard]] bool one_by_one() const override { return true; }
 
   [[nodiscard]] bool by_operator() const { return counted_ == CountedRange::kOperator; }

@@ -43,7 +43,7 @@ void LaunchRecorder::end_launch() {
   }
 }
 
-void LaunchRecorder::begin_train() {
+void LaunchRecorder::begin_capture() {
   capturing_ = true;
   captured_ = 0;
   created_.clear();
@@ -70,7 +70,7 @@ void LaunchRecorder::cloned(std::uint64_t node, std::uint64_t from) {
 }
 
 // Where CUPTI told of no copy of a node, records of its kernels can only name the node itself.
-void LaunchRecorder::end_train() {
+void LaunchRecorder::end_capture() {
   capturing_ = false;
   std::set<std::uint64_t> copied;
   for (const auto& [node, of] : nodes_) copied.insert(of.captured);
@@ -80,7 +80,7 @@ void LaunchRecorder::end_train() {
   created_.clear();
 }
 
-void LaunchRecorder::begin_train_launch(std::span<const LaunchMeaning> meanings) {
+void LaunchRecorder::begin_graph_launch(std::span<const LaunchMeaning> meanings) {
   if (recorder_ == nullptr) return;
   std::vector<OperatorRecord> records;
   records.reserve(2 * nodes_.size());  // most launches move bytes for one cause or two

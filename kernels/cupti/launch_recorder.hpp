@@ -23,9 +23,9 @@ class LaunchRecorder final : public LaunchObserver, public GraphNodes {
 
   void begin_launch(const LaunchMeaning& meaning) override;
   void end_launch() override;
-  void begin_train() override;
-  void end_train() override;
-  void begin_train_launch(std::span<const LaunchMeaning> meanings) override;
+  void begin_capture() override;
+  void end_capture() override;
+  void begin_graph_launch(std::span<const LaunchMeaning> meanings) override;
 
   void created(std::uint64_t node) override;
   void cloned(std::uint64_t node, std::uint64_t from) override;

@@ -36,13 +36,13 @@ class LaunchObserver {
   // What is launched until end_launch() means this: one kernel, or the few that a library makes of it.
   virtual void begin_launch(const LaunchMeaning& meaning) = 0;
   virtual void end_launch() = 0;
-  // Launches until end_train(), each between begin_launch and end_launch, are noted and not made (a CUDA graph).
-  virtual void begin_train() = 0;
-  virtual void end_train() = 0;
-  // All launches of the last train are made by the one call until end_launch(); a meaning for each, in the order in
+  // Launches until end_capture(), each between begin_launch and end_launch, are noted and not made (a CUDA graph).
+  virtual void begin_capture() = 0;
+  virtual void end_capture() = 0;
+  // All launches of the last capture are made by the one call until end_launch(); a meaning for each, in the order in
   // which they were noted.
-  virtual void begin_train_launch(std::span<const LaunchMeaning> meanings) = 0;
-  // Whether it wants every launch by itself: then there are no trains, and none begins before the one before has ended.
+  virtual void begin_graph_launch(std::span<const LaunchMeaning> meanings) = 0;
+  // Whether it wants every launch by itself: then there are no graphs, and none begins before the one before has ended.
   [[nodiscard]] virtual bool one_by_one() const { return false; }
 };
 

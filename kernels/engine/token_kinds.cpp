@@ -62,9 +62,7 @@ void append_kinds(std::span<const TokenKind> by_id, std::span<const std::int64_t
 }
 
 void add_token_kinds(Model& model, std::span<const PolicySpec> policies) {
-  const auto asks = [](const PolicySpec& spec) { 
-    return policy_info(spec.name).traits(spec).needs.has(HostNeed::kTokenKinds);
-  };
+  const auto asks = [](const PolicySpec& spec) { return asks_for(spec, HostNeed::kTokenKinds); };
   const fs::path file = model.path / "tokenizer.json";
   std::error_code ignored;
   if (std::ranges::none_of(policies, asks) || model.path.empty() || !fs::exists(file, ignored)) return;

@@ -32,6 +32,10 @@ HostNeeds PolicyTraits::host_needs() const {
   return all;
 }
 
+bool asks_for(const PolicySpec& policy, HostNeed need) {
+  return policy_info(policy.name).traits(policy).needs.has(need);
+}
+
 std::optional<std::string> unserved(const PolicySpec& policy, HostNeeds served) {
   const HostNeeds asked = policy_info(policy.name).traits(policy).host_needs();
   const auto lacking = asked.without(served).first();

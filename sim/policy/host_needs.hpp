@@ -54,6 +54,9 @@ class HostNeeds {
   std::uint32_t bits_ = 0;
 };
 
+// Whether the policy asks for this beside what its other traits tell of.
+bool asks_for(const PolicySpec& policy, HostNeed need);
+
 // "policy d2o, which merges tokens": what a host that serves only so much does not run; nothing: it runs the policy.
 std::optional<std::string> unserved(const PolicySpec& policy, HostNeeds served);
 

@@ -194,16 +194,13 @@ TokensOrShare tokens_or_share(const PolicySpec& spec, std::string_view key, Toke
   return *parsed;
 }
 
-// A file may hold what the model's repetition of the prompt gave where there was none.
-static bool asks_model(const PolicySpec& spec) {
-  return policy_info(spec.name).traits(spec).needs.has(HostNeed::kRepetition);
-}
-
 bool same_decisions(const PolicySpec& a, const PolicySpec& b) {
+  // A file may hold what the model's repetition of the prompt gave where there was none.
+  const bool asks_model = asks_for(a, HostNeed::kRepetition) || asks_for(b, HostNeed::kRepetition);
   if (a.name != b.name || a.budget.kind != b.budget.kind || !same_number(a.budget.value, b.budget.value)) return false;
   return std::ranges::all_of(policy_info(a.name).params, [&](const ParamInfo& param) {
     const auto ours = a.find(param.name), theirs = b.find(param.name);
-    if (param.name == "file" && (asks_model(a) || asks_model(b))) return true;
+    if (param.name == "file" && asks_model) return true;
     if (param.by_rule && (!ours || !theirs)) return !ours && !theirs;
     return same_value(param, ours.value_or(param.fallback), theirs.value_or(param.fallback));
   });

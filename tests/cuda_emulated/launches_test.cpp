@@ -22,13 +22,13 @@ class Observer final : public LaunchObserver {
     CHECK(open);
     open = false;
   }
-  void begin_train() override {
+  void begin_capture() override {
     capturing = true;
     captured = 0;
     ++graphs;
   }
-  void end_train() override { capturing = false; }
-  void begin_train_launch(std::span<const LaunchMeaning> meanings) override {
+  void end_capture() override { capturing = false; }
+  void begin_graph_launch(std::span<const LaunchMeaning> meanings) override {
     CHECK_FALSE(open);
     open = true;
     CHECK(meanings.size() == captured);

@@ -31,7 +31,7 @@ struct Recording {
   }
   // A graph of two launches, as CUPTI tells of it: nodes 11 and 12 are captured, 21 and 22 are their copies.
   void note_two() {
-    launches.begin_train();
+    launches.begin_capture();
     for (std::uint64_t node : {11, 12}) {
       launches.begin_launch(meaning_of("noted", 0, Cause::kWeights, 1));
       cupti.graphs->created(node);
@@ -39,7 +39,7 @@ struct Recording {
     }
     cupti.graphs->cloned(21, 11);
     cupti.graphs->cloned(22, 12);
-    launches.end_train();
+    launches.end_capture();
   }
   MadeCupti cupti;
   KeepingSink sink;
@@ -79,7 +79,7 @@ TEST_CASE("Kernels of a graph are told apart by the copies of the nodes that wer
     r.launches.set_step(step);
     const std::array meanings = {meaning_of("qkv", 0, Cause::kWeights, 500),
                                  meaning_of("attention", 0, Cause::kKvRead, 100 + step)};
-    r.launches.begin_train_launch(meanings);
+    r.launches.begin_graph_launch(meanings);
     r.cupti.launch_graph(40 + step, 1000 * (step + 1), {21, 22});
     r.launches.end_launch();
   }
@@ -98,7 +98,7 @@ TEST_CASE("Kernels of a graph are told apart by the copies of the nodes that wer
 
 TEST_CASE("Several nodes of one launch have its meaning, and the first of them says what they move together") {
   Recording r;
-  r.launches.begin_train();
+  r.launches.begin_capture();
   r.launches.begin_launch(meaning_of("noted", 0, Cause::kWeights, 1));
   for (std::uint64_t node : {11, 12, 13}) r.cupti.graphs->created(node);
   r.launches.end_launch();
@@ -106,11 +106,11 @@ TEST_CASE("Several nodes of one launch have its meaning, and the first of them s
   r.cupti.graphs->created(14);
   r.launches.end_launch();
   for (std::uint64_t node : {11, 12, 13, 14}) r.cupti.graphs->cloned(10 + node, node);
-  r.launches.end_train();
+  r.launches.end_capture();
   LaunchMeaning down = meaning_of("down", 3, Cause::kWeights, 500);
   down.declared.bytes.add(Cause::kActivations, 60);
   down.declared.flops = 7000;
-  r.launches.begin_train_launch(std::array{down, meaning_of("append", 4, Cause::kKvWrite, 9)});
+  r.launches.begin_graph_launch(std::array{down, meaning_of("append", 4, Cause::kKvWrite, 9)});
   r.cupti.launch_graph(40, 1000, {21, 22, 23, 24});
   r.launches.end_launch();
   r.recorder->stop();
@@ -133,15 +133,15 @@ TEST_CASE("Several nodes of one launch have its meaning, and the first of them s
 TEST_CASE("A copy of a copy of a node has its meaning, and each of two copies of the same node") {
   for (const auto& [from, runs] : {std::pair<std::uint64_t, std::uint64_t>{21, 31}, {11, 21}, {11, 31}}) {
     Recording r;
-    r.launches.begin_train();
+    r.launches.begin_capture();
     r.launches.begin_launch(meaning_of("noted", 0, Cause::kWeights, 1));
     r.cupti.graphs->created(11);
     r.launches.end_launch();
     r.cupti.graphs->cloned(21, 11);
     r.cupti.graphs->created(31);  // within the instantiation, of no launch
     r.cupti.graphs->cloned(31, from);
-    r.launches.end_train();
-    r.launches.begin_train_launch(std::array{meaning_of("down", 3, Cause::kWeights, 500)});
+    r.launches.end_capture();
+    r.launches.begin_graph_launch(std::array{meaning_of("down", 3, Cause::kWeights, 500)});
     r.cupti.launch_graph(40, 1000, {runs});
     r.launches.end_launch();
     r.recorder->stop();
@@ -156,14 +156,14 @@ TEST_CASE("A copy of a copy of a node has its meaning, and each of two copies of
 
 TEST_CASE("Where CUPTI tells of no copies of a graph's nodes, its kernels are those of the captured nodes") {
   Recording r;
-  r.launches.begin_train();
+  r.launches.begin_capture();
   for (const std::uint64_t node : {11, 12}) {
     r.launches.begin_launch(meaning_of("noted", 0, Cause::kWeights, 1));
     r.cupti.graphs->created(node);
     r.launches.end_launch();
   }
-  r.launches.end_train();
-  r.launches.begin_train_launch(
+  r.launches.end_capture();
+  r.launches.begin_graph_launch(
       std::array{meaning_of("qkv", 0, Cause::kWeights, 500), meaning_of("attention", 0, Cause::kKvRead, 90)});
   r.cupti.launch_graph(40, 1000, {11, 12});
   r.launches.end_launch();
@@ -176,12 +176,12 @@ TEST_CASE("Where CUPTI tells of no copies of a graph's nodes, its kernels are th
 
 TEST_CASE("A graph whose nodes CUPTI did not tell of is counted, and its kernels are recorded without a meaning") {
   Recording r;
-  r.launches.begin_train();
+  r.launches.begin_capture();
   r.launches.begin_launch(meaning_of("qkv", 0, Cause::kWeights, 1));
   r.launches.end_launch();
-  r.launches.end_train();
+  r.launches.end_capture();
   r.cupti.graphs->created(5);  // of someone else's graph
-  r.launches.begin_train_launch(std::array{meaning_of("qkv", 0, Cause::kWeights, 1)});
+  r.launches.begin_graph_launch(std::array{meaning_of("qkv", 0, Cause::kWeights, 1)});
   r.cupti.launch_graph(1, 100, {31});
   r.launches.end_launch();
   r.recorder->stop();
