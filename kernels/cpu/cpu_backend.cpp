@@ -221,7 +221,7 @@ void CpuBackend::prefill_layer(Sequence& sequence, LayerId layer, std::span<cons
   const std::uint32_t n = sequence.prompt;
   const std::uint32_t group = state.policy.group();
   const std::uint32_t shared = state.policy.storage_heads() / shape.kv_heads;
-  const bool keeps_all = keeps_prompt(options_.policy.budget, state.policy, n);
+  const bool keeps_all = state.policy.keeps_prompt();
   if (keeps_all || prompt_buffer_.capacity(HeadId(0)) < n) {
     prompt_buffer_ = keeps_all ? new_cache(sequence, state.policy) : KvCache(layout(state.policy), n);
   }

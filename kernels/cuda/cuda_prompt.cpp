@@ -37,7 +37,7 @@ void CudaBackend::attend_prompt(const AttentionInput& input) {
   const std::uint32_t n = sequence.prompt;
   const PolicyTraits& traits = state.policy.traits();
   if (traits.streams_prompt) return stream_prompt(input);
-  const bool keeps_all = keeps_prompt(options_.policy.budget, state.policy, n);
+  const bool keeps_all = state.policy.keeps_prompt();
   const std::uint32_t storage_heads = state.policy.storage_heads();
   if (keeps_all || prompt_buffer_.capacity() < n) {
     prompt_buffer_ = keeps_all ? new_cache(sequence, state.policy) : prompt_cache(state.policy, n);

@@ -75,13 +75,6 @@ void note_kinds(const Model& model, std::span<const std::int64_t> ids, std::uint
   append_kinds(model.token_kinds, ids, kinds);
 }
 
-bool keeps_prompt(const Budget& budget, const LayerPolicy& policy, std::uint32_t prompt) {
-  const bool unasked = budget.kind == Budget::Kind::kUnlimited && policy.traits().capacities != Capacities::kBudget;
-  if (unasked) return false;  // heads have capacities that no budget tells
-  const bool seen = policy.window() == 0 || prompt <= policy.window();
-  return seen && (policy.traits().selects || prompt <= budget.tokens(prompt, prompt));
-}
-
 std::vector<SlotMove> packing_moves(std::span<const TokenPos> survivors) {
   std::vector<SlotMove> moves(survivors.size());
   for (std::uint32_t slot = 0; slot < moves.size(); ++slot) moves[slot] = {SlotId(survivors[slot].value), SlotId(slot)};

@@ -29,9 +29,6 @@ PolicyContext policy_context(const Model& model, LayerId layer, std::uint32_t se
 void note_kinds(const Model& model, std::span<const std::int64_t> ids, std::uint32_t first,
                 std::vector<TokenKind>& kinds);
 
-// Whether policy and window keep every token of such a prompt, so that its rows may go straight into the cache.
-bool keeps_prompt(const Budget& budget, const LayerPolicy& policy, std::uint32_t prompt);
-
 // The largest that a back end has had in its caches so far. Within a prompt, which is noted often, the other sequences
 // hold what they held when it began.
 class KvPeaks {
