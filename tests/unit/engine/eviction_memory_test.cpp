@@ -114,8 +114,8 @@ TEST_CASE("where a budget grows with the text, each layer has room for what it w
   for (const char* policy : {"h2o:budget=0.5@current:layers=pyramid", "streaming:budget=0.5@current:prompt=16"}) {
     INFO(policy);
     const auto usage = usage_of(policy);
-    CHECK(usage.back().resident_bytes == (kPrompt + kDecoded) / 2 * kRow * kHeads * kLayers);
-    for (const KvUsage& u : usage) CHECK(u.allocated_bytes == usage[0].allocated_bytes);
+    constexpr std::uint64_t kMost = (kPrompt + kDecoded) / 2 + 1;  // a layer, in the mean
+    for (const KvUsage& u : usage) CHECK(u.allocated_bytes == kMost * kRow * kHeads * kLayers);
   }
 }
 
