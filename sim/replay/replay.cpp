@@ -306,7 +306,7 @@ void Replayer::run_prompt_block(std::uint32_t first, std::uint32_t rows, std::sp
     const Task& task = prompt_tasks_[i];
     PointLayer& point = *layers_[task.point];
     if (point.traits().streams_prompt) {
-      point.stream_prompt(rows_, log(task.point), layer_);
+      point.stream_prompt(rows_, first, rows, log(task.point), layer_);
     } else {
       point.observe_prompt(rows_, first, rows, HeadId(task.head));
     }
