@@ -216,6 +216,7 @@ void Forward::run(const ForwardTokens& tokens, AttentionStage& stage, std::span<
   check(count == tokens.positions.size() && count == tokens.prompts.size() && rows <= count &&
             rows * shape.vocab == logits.size() && (!all || rows <= 1),
         "forward: sizes agree");
+  static_cast<void>(take_experts());  // those of a pass that failed before its end
   resize(count);
   choose_tables(tokens);
   embed(tokens);

@@ -48,7 +48,7 @@ class Forward {
   // Logits [S, vocab] of the last S ≤ ids.size() tokens, S = logits.size() / vocab. `all`, unless empty, is handed the
   // logits of every token in blocks of logit_block(vocab) tokens; S is then at most 1.
   void run(const ForwardTokens& tokens, AttentionStage& stage, std::span<float> logits, const LogitsSink& all);
-  // Routed experts that passed tokens, summed over layers, since the last call.
+  // Routed experts that passed tokens in the last run, summed over layers; once.
   std::uint64_t take_experts() { return experts_.take_passed(); }
   void set_route_reviewer(RouteReviewer* reviewer) { experts_.set_reviewer(reviewer); }  // may be null; not owned
 

@@ -313,9 +313,6 @@ void CudaBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> 
   try {
     if (forward_ == nullptr) forward_ = new_forward();  // there was no room for it after a prompt that was refused
     run_prompt(ids, last, all);
-  } catch (const Interrupted&) {
-    drop_prompt(sequence);
-    throw;
   } catch (const OutOfDeviceMemory& refused) {
     forget_moves();
     Error error = refused_prompt(refused, *active_[0]);
@@ -328,6 +325,10 @@ void CudaBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> 
     } catch (const Error&) {  // somebody else has that room by now: what was refused first is what there is to say
     }
     throw error;
+  } catch (...) {  // interrupted, or an Error of the device, of the recorder or of a sink
+    forget_moves();
+    drop_prompt(sequence);
+    throw;
   }
 }
 
