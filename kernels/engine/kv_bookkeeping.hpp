@@ -66,7 +66,8 @@ void show_rows(LayerPolicy& policy, HeadId head, TokenPos query, std::span<float
 void record_evictions(Recorder& recorder, const LayerPolicy& policy, std::uint32_t sequence, LayerId layer, HeadId head,
                       TokenPos position);
 
-// 1 for each token whose sequence's prompt takes the second table of a rotary rule; empty where no rule has one.
+// [rules, tokens]: 1 where the prompt of the token's sequence takes the second table of the rotary rule; empty where no
+// rule has one.
 std::vector<std::uint8_t> use_long_rotary(const ModelOptions& options, std::span<const std::uint32_t> prompts);
 
 }  // namespace kvroof
