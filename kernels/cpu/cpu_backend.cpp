@@ -32,7 +32,8 @@ CpuBackend::Sequence& CpuBackend::add_sequence(std::uint32_t id, std::uint32_t p
                                                std::uint32_t requested_new_tokens) {
   const ModelShape& shape = model_.config.shape;
   check(!sequences_.contains(id), "a sequence is prefilled once");
-  Sequence& sequence = sequences_[id];
+  std::map<std::uint32_t, Sequence> made;  // joins the others when its policies are: any of them may refuse the prompt
+  Sequence& sequence = made[id];
   sequence.id = id;
   sequence.prompt = prompt;
   sequence.most_tokens = most_tokens(shape, prompt, requested_new_tokens);
@@ -43,6 +44,7 @@ CpuBackend::Sequence& CpuBackend::add_sequence(std::uint32_t id, std::uint32_t p
                                                  options_.seed, sequence.token_kinds);
     sequence.layers.push_back({LayerPolicy(options_.policy, context, shape.heads, shape.kv_heads), {}});
   }
+  sequences_.merge(made);
   return sequence;
 }
 
@@ -221,7 +223,7 @@ void CpuBackend::prefill_layer(Sequence& sequence, LayerId layer, std::span<cons
   const std::uint32_t n = sequence.prompt;
   const std::uint32_t group = state.policy.group();
   const std::uint32_t shared = state.policy.storage_heads() / shape.kv_heads;
-  const bool keeps_all = keeps_prompt(options_.policy.budget, state.policy, n);
+  const bool keeps_all = state.policy.keeps_prompt();
   if (keeps_all || prompt_buffer_.capacity(HeadId(0)) < n) {
     prompt_buffer_ = keeps_all ? new_cache(sequence, state.policy) : KvCache(layout(state.policy), n);
   }
@@ -311,19 +313,24 @@ void CpuBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> i
   check(!ids.empty(), "a prompt has at least one token");
   peaks_.begin_prompt(kv_usage());
   active_ = {&add_sequence(sequence, static_cast<std::uint32_t>(ids.size()), requested_new_tokens)};
-  note_kinds(model_, ids, 0, active_[0]->token_kinds);
   prefilling_ = true;
-  const std::vector<TokenPos> positions = positions_from(0, ids.size());
-  const std::vector<std::uint32_t> prompts(ids.size(), static_cast<std::uint32_t>(ids.size()));
   try {
+    note_kinds(model_, ids, 0, active_[0]->token_kinds);
+    const std::vector<TokenPos> positions = positions_from(0, ids.size());
+    const std::vector<std::uint32_t> prompts(ids.size(), static_cast<std::uint32_t>(ids.size()));
     forward_.run({ids, positions, prompts}, *this, last, all);
-  } catch (const Interrupted&) {
-    active_.clear();
-    finish_call();
-    release(sequence);
+  } catch (...) {  // interrupted, or an Error of the recorder, of a sink or for want of memory
+    drop_prompt(sequence);
     throw;
   }
   finish_call();
+}
+
+void CpuBackend::drop_prompt(std::uint32_t sequence) {
+  active_.clear();
+  prefilling_ = false;
+  prompt_buffer_ = KvCache();
+  release(sequence);
 }
 
 void CpuBackend::decode(std::span<const DecodeEntry> batch, std::span<float> logits) {

@@ -80,6 +80,7 @@ class CpuBackend final : public Backend, private AttentionStage {
   // As a quantised cache keeps what lies in those slots.
   [[nodiscard]] std::uint64_t stored_bytes(const LayerState& state, HeadId head, std::span<const SlotRun> runs) const;
   void finish_call();
+  void drop_prompt(std::uint32_t sequence);  // of a prefill that did not come to its end
   Sequence& add_sequence(std::uint32_t id, std::uint32_t prompt, std::uint32_t requested_new_tokens);
   [[nodiscard]] KvCache new_cache(const Sequence& sequence, const LayerPolicy& policy) const;
   [[nodiscard]] KvLayout layout(const LayerPolicy& policy) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/engine/kv_bookkeeping.hpp"
 #include "sim/core/error.hpp"
 
 namespace kvroof {
@@ -60,20 +61,15 @@ void Forward::embed(const ForwardTokens& tokens) {
   norm_in_place(x_, w.embedding_norm);
 }
 
-void Forward::choose_tables(const ForwardTokens& tokens) {
-  use_long_.clear();
-  const auto& rules = model_.config.options.rotary;
-  const auto rule = std::ranges::find_if(rules, [](const RotaryRule& r) { return r.long_from > 0; });
-  if (rule == rules.end()) return;
-  for (const std::uint32_t prompt : tokens.prompts) use_long_.push_back(prompt > rule->long_from ? 1 : 0);
-}
-
 void Forward::rotate(LayerId layer, std::span<float> x, std::uint32_t heads, std::uint32_t head_dim,
                      std::uint32_t first, const ForwardTokens& tokens) {
   const ModelOptions& options = model_.config.options;
   if (options.rotary.empty()) return;
-  const RotaryRule& rule = options.rotary[options.layers[layer.value].rotary];
-  if (rule.dims > 0) ops_.rotate(x, {tokens.positions, use_long_}, heads, head_dim, first, rule);
+  const std::size_t number = options.layers[layer.value].rotary, count = tokens.ids.size();
+  const RotaryRule& rule = options.rotary[number];
+  const std::span<const std::uint8_t> all = use_long_;
+  const auto use_long = rule.long_from > 0 ? all.subspan(number * count, count) : all.first(0);
+  if (rule.dims > 0) ops_.rotate(x, {tokens.positions, use_long}, heads, head_dim, first, rule);
 }
 
 void Forward::scale_queries(const ForwardTokens& tokens) {
@@ -216,8 +212,9 @@ void Forward::run(const ForwardTokens& tokens, AttentionStage& stage, std::span<
   check(count == tokens.positions.size() && count == tokens.prompts.size() && rows <= count &&
             rows * shape.vocab == logits.size() && (!all || rows <= 1),
         "forward: sizes agree");
+  static_cast<void>(take_experts());  // those of a pass that failed before its end
   resize(count);
-  choose_tables(tokens);
+  use_long_ = use_long_rotary(model_.config.options, tokens.prompts);
   embed(tokens);
   std::uint32_t attended = 0;
   for (std::uint32_t i = 0; i < shape.mixers(); ++i) {

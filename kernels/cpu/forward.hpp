@@ -48,7 +48,7 @@ class Forward {
   // Logits [S, vocab] of the last S ≤ ids.size() tokens, S = logits.size() / vocab. `all`, unless empty, is handed the
   // logits of every token in blocks of logit_block(vocab) tokens; S is then at most 1.
   void run(const ForwardTokens& tokens, AttentionStage& stage, std::span<float> logits, const LogitsSink& all);
-  // Routed experts that passed tokens, summed over layers, since the last call.
+  // Routed experts that passed tokens in the last run, summed over layers; once.
   std::uint64_t take_experts() { return experts_.take_passed(); }
   void set_route_reviewer(RouteReviewer* reviewer) { experts_.set_reviewer(reviewer); }  // may be null; not owned
 
@@ -62,8 +62,6 @@ class Forward {
   void block(const Block& block, const ForwardTokens& tokens, AttentionStage& stage);
   // block_ = the output of the block's mixer for its input.
   void mix(const Block& block, std::span<const float> in, const ForwardTokens& tokens, AttentionStage& stage);
-  // Which rows take the second table of a rotary rule.
-  void choose_tables(const ForwardTokens& tokens);
   void embed(const ForwardTokens& tokens);
   // What the head multiplies for the last `rows` tokens, and its product.
   std::span<const float> head_input(std::size_t rows);
@@ -102,7 +100,7 @@ class Forward {
   std::vector<float> block_;     // output of attention, or of the MLP after it, [tokens, hidden]
   std::vector<float> parallel_;  // output of an MLP beside attention, [tokens, hidden]
   std::vector<float> logits_;    // of one block of a prompt, [logit_block, vocab]
-  std::vector<std::uint8_t> use_long_;
+  std::vector<std::uint8_t> use_long_;  // of the pass: use_long_rotary()
   std::vector<std::uint32_t> position_rows_;
 };
 

@@ -25,15 +25,14 @@ void fill(const RowPlaces& places, const RotaryRule& rule, RotaryAngles& angles)
 }  // namespace
 
 const RotaryAngles& RotaryTables::angles(const RowPlaces& places, const RotaryRule& rule) {
-  if (!std::ranges::equal(places.positions, positions_) || !std::ranges::equal(places.use_long, use_long_)) {
+  if (!std::ranges::equal(places.positions, positions_)) {
     tables_.clear();
     positions_.assign(places.positions.begin(), places.positions.end());
-    use_long_.assign(places.use_long.begin(), places.use_long.end());
   }
   for (const Table& table : tables_) {
-    if (table.rule == rule) return table.angles;
+    if (table.rule == rule && std::ranges::equal(table.use_long, places.use_long)) return table.angles;
   }
-  Table& table = tables_.emplace_back(Table{rule, {}});
+  Table& table = tables_.emplace_back(Table{rule, {places.use_long.begin(), places.use_long.end()}, {}});
   fill(places, rule, table.angles);
   return table.angles;
 }

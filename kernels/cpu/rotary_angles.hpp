@@ -16,18 +16,18 @@ struct RotaryAngles {
 
 class RotaryTables {
  public:
-  // Valid until the next call. A table is made once for each rule while the places stay the same.
+  // Valid until the next call. A table is made once for each rule while the positions stay the same.
   const RotaryAngles& angles(const RowPlaces& places, const RotaryRule& rule);
 
  private:
   struct Table {
     RotaryRule rule;
+    std::vector<std::uint8_t> use_long;
     RotaryAngles angles;
   };
 
   std::vector<TokenPos> positions_;
-  std::vector<std::uint8_t> use_long_;
-  std::vector<Table> tables_;  // of positions_ and use_long_
+  std::vector<Table> tables_;  // of positions_
 };
 
 }  // namespace kvroof

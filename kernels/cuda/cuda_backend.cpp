@@ -67,7 +67,8 @@ CudaBackend::~CudaBackend() = default;
 CudaBackend::Sequence& CudaBackend::add_sequence(std::uint32_t id, std::uint32_t prompt,
                                                  std::uint32_t requested_new_tokens) {
   check(!sequences_.contains(id), "a sequence is prefilled once");
-  Sequence& sequence = sequences_[id];
+  std::map<std::uint32_t, Sequence> made;  // joins the others when its policies are: any of them may refuse the prompt
+  Sequence& sequence = made[id];
   sequence.id = id;
   sequence.prompt = prompt;
   sequence.requested_new_tokens = requested_new_tokens;
@@ -78,6 +79,7 @@ CudaBackend::Sequence& CudaBackend::add_sequence(std::uint32_t id, std::uint32_t
                                                  options_.seed, sequence.token_kinds);
     sequence.layers.push_back({LayerPolicy(options_.policy, context, shape().heads, shape().kv_heads), {}, {}});
   }
+  sequences_.merge(made);
   return sequence;
 }
 

@@ -37,7 +37,7 @@ void CudaBackend::attend_prompt(const AttentionInput& input) {
   const std::uint32_t n = sequence.prompt;
   const PolicyTraits& traits = state.policy.traits();
   if (traits.streams_prompt) return stream_prompt(input);
-  const bool keeps_all = keeps_prompt(options_.policy.budget, state.policy, n);
+  const bool keeps_all = state.policy.keeps_prompt();
   const std::uint32_t storage_heads = state.policy.storage_heads();
   if (keeps_all || prompt_buffer_.capacity() < n) {
     prompt_buffer_ = keeps_all ? new_cache(sequence, state.policy) : prompt_cache(state.policy, n);
@@ -313,9 +313,6 @@ void CudaBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> 
   try {
     if (forward_ == nullptr) forward_ = new_forward();  // there was no room for it after a prompt that was refused
     run_prompt(ids, last, all);
-  } catch (const Interrupted&) {
-    drop_prompt(sequence);
-    throw;
   } catch (const OutOfDeviceMemory& refused) {
     forget_moves();
     Error error = refused_prompt(refused, *active_[0]);
@@ -328,6 +325,10 @@ void CudaBackend::prefill(std::uint32_t sequence, std::span<const std::int64_t> 
     } catch (const Error&) {  // somebody else has that room by now: what was refused first is what there is to say
     }
     throw error;
+  } catch (...) {  // interrupted, or an Error of the device, of the recorder or of a sink
+    forget_moves();
+    drop_prompt(sequence);
+    throw;
   }
 }
 

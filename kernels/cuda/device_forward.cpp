@@ -22,8 +22,9 @@ ActivationMode activation_of(Activation f) {
   return ActivationMode::kNone;
 }
 
-// Of a token: id, place of its states, position, row in the position table, and whether it takes long frequencies.
-constexpr std::size_t kInputBytes = sizeof(std::int64_t) + sizeof(float*) + 2 * sizeof(std::uint32_t) + 1;
+// Of a token: id, place of its states, position and row in the position table. Behind those of all tokens lies for each
+// rotary rule and token whether it takes long frequencies, where a rule has them.
+constexpr std::size_t kInputBytes = sizeof(std::int64_t) + sizeof(float*) + 2 * sizeof(std::uint32_t);
 
 std::size_t projection_width(const ModelShape& shape) {
   if (shape.latent()) {
@@ -118,12 +119,13 @@ std::uint64_t DeviceForward::token_bytes() const {
                          std::uint64_t{shape.heads} * (shape.head_dim + shape.v_head_dim) +
                          (shape.attention_gate ? std::uint64_t{shape.heads} * shape.v_head_dim : 0) +
                          std::max(shape.ffn, shape.shared_expert_ffn);
-  for (const RotaryRule& rule : model_.host().config.options.rotary) floats += rule.dims;
+  const std::vector<RotaryRule>& rules = model_.host().config.options.rotary;
+  for (const RotaryRule& rule : rules) floats += rule.dims;
   if (model_.project_in.rows > 0) floats += shape.embedding_width;
   if (shape.experts > 0) {  // a pair's rows, expert, weight, place and, if it is alone in it, tile
     floats += shape.experts + 1 + shape.experts_per_token * (shape.expert_ffn + shape.hidden + 6ULL);
   }
-  return floats * sizeof(float) + kInputBytes;
+  return floats * sizeof(float) + kInputBytes + rules.size();
 }
 
 void DeviceForward::begin(const PassTokens& tokens) {
@@ -149,7 +151,7 @@ void DeviceForward::begin(const PassTokens& tokens) {
                            std::as_bytes(std::span(rows)), std::as_bytes(tokens.use_long)}) {
     sent_inputs_.insert(sent_inputs_.end(), part.begin(), part.end());
   }
-  inputs_.reserve(n * kInputBytes);
+  inputs_.reserve(sent_inputs_.size());
   copy_to_device(stream_, inputs_.at(), sent_inputs_);
   states_ = {inputs_.at<float*>(n * 8), tokens.prompt};
   positions_ = inputs_.at<std::uint32_t>(n * 16);
@@ -192,7 +194,7 @@ void DeviceForward::make_cos_sin() {
     rule_cos_sin_.push_back(cos_sin_.at<float>(at));
     if (rules[r].dims == 0) continue;
     const Launch launch(launches_, {"rotary", layer_, Cause::kActivations, {}});
-    run_cos_sin(stream_, {positions_, has_long ? inputs_.at<std::uint8_t>(std::size_t{tokens_} * 24) : nullptr,
+    run_cos_sin(stream_, {positions_, has_long ? inputs_.at<std::uint8_t>(tokens_ * (kInputBytes + r)) : nullptr,
                         model_.frequencies[r], model_.long_frequencies[r], tokens_, rules[r].dims / 2,
                         rules[r].magnitude, cos_sin_.at<float>(at)});
     at += std::size_t{tokens_} * rules[r].dims * sizeof(float);

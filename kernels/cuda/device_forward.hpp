@@ -21,7 +21,7 @@ namespace kvroof::cuda {
 struct PassTokens {
   std::span<const std::int64_t> ids;
   std::span<const std::uint32_t> positions;
-  std::span<const std::uint8_t> use_long;  // as in RowPlaces; empty: none
+  std::span<const std::uint8_t> use_long;  // [rotary rules, ids]: use_long_rotary(); empty: none
   std::span<float* const> states;          // of each token's sequence, on the device: held_state_floats()
   bool prompt = false;                     // the tokens are the first ones of one sequence
 };

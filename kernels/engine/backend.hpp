@@ -74,8 +74,8 @@ class Backend {
   // Runs the whole prompt of a new sequence; `last` [vocab] receives the logits of its last token, unless it is empty.
   // `all`, unless empty, is handed those of every token, first to last, in blocks of as many as the back end likes:
   // those of a long prompt would fill more memory than its KV cache.
-  // Throws Interrupted between two layers when the flag of set_interrupt is set: the back end then knows nothing of the
-  // sequence, and the recorder has got rows of some layers.
+  // Throws Interrupted between two layers when the flag of set_interrupt is set. After that, as after an Error, the
+  // back end knows nothing of the sequence, and the recorder has got rows of some layers.
   virtual void prefill(std::uint32_t sequence, std::span<const std::int64_t> ids, std::uint32_t requested_new_tokens,
                        std::span<float> last, const LogitsSink& all) = 0;
   // One step of a batch: each entry's token is appended to its sequence; logits [entries, vocab]. After an Error the

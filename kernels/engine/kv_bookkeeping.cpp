@@ -20,7 +20,7 @@ LayerRotation rotation_of(const ModelConfig& config, std::uint32_t layer, std::u
   if (config.options.rotary.empty()) return {};
   const RotaryRule& rule = config.options.rotary[config.options.layers[layer].rotary];
   if (rule.dims == 0) return {};
-  return {&rule, config.shape.latent_rank, rule.long_from > 0 && prompt > rule.long_from};
+  return {&rule, config.shape.latent_rank, rule.takes_long(prompt)};
 }
 
 }  // namespace
@@ -73,13 +73,6 @@ void note_kinds(const Model& model, std::span<const std::int64_t> ids, std::uint
   if (model.token_kinds.empty()) return;
   kinds.resize(first);
   append_kinds(model.token_kinds, ids, kinds);
-}
-
-bool keeps_prompt(const Budget& budget, const LayerPolicy& policy, std::uint32_t prompt) {
-  const bool unasked = budget.kind == Budget::Kind::kUnlimited && policy.traits().capacities != Capacities::kBudget;
-  if (unasked) return false;  // heads have capacities that no budget tells
-  const bool seen = policy.window() == 0 || prompt <= policy.window();
-  return seen && (policy.traits().selects || prompt <= budget.tokens(prompt, prompt));
 }
 
 std::vector<SlotMove> packing_moves(std::span<const TokenPos> survivors) {
@@ -136,13 +129,12 @@ void record_evictions(Recorder& recorder, const LayerPolicy& policy, std::uint32
 }
 
 std::vector<std::uint8_t> use_long_rotary(const ModelOptions& options, std::span<const std::uint32_t> prompts) {
+  if (std::ranges::all_of(options.rotary, [](const RotaryRule& rule) { return rule.long_from == 0; })) return {};
+  std::vector<std::uint8_t> use;
   for (const RotaryRule& rule : options.rotary) {
-    if (rule.long_from == 0) continue;
-    std::vector<std::uint8_t> use(prompts.size());
-    for (std::size_t i = 0; i < prompts.size(); ++i) use[i] = prompts[i] > rule.long_from ? 1 : 0;
-    return use;
+    for (const std::uint32_t prompt : prompts) use.push_back(rule.takes_long(prompt) ? 1 : 0);
   }
-  return {};
+  return use;
 }
 
 }  // namespace kvroof

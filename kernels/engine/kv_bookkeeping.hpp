@@ -29,9 +29,6 @@ PolicyContext policy_context(const Model& model, LayerId layer, std::uint32_t se
 void note_kinds(const Model& model, std::span<const std::int64_t> ids, std::uint32_t first,
                 std::vector<TokenKind>& kinds);
 
-// Whether policy and window keep every token of such a prompt, so that its rows may go straight into the cache.
-bool keeps_prompt(const Budget& budget, const LayerPolicy& policy, std::uint32_t prompt);
-
 // The largest that a back end has had in its caches so far. Within a prompt, which is noted often, the other sequences
 // hold what they held when it began.
 class KvPeaks {
@@ -69,7 +66,8 @@ void show_rows(LayerPolicy& policy, HeadId head, TokenPos query, std::span<float
 void record_evictions(Recorder& recorder, const LayerPolicy& policy, std::uint32_t sequence, LayerId layer, HeadId head,
                       TokenPos position);
 
-// 1 for each token whose sequence's prompt takes the second table of a rotary rule; empty where no rule has one.
+// [rules, tokens]: 1 where the prompt of the token's sequence takes the second table of the rotary rule; empty where no
+// rule has one.
 std::vector<std::uint8_t> use_long_rotary(const ModelOptions& options, std::span<const std::uint32_t> prompts);
 
 }  // namespace kvroof

@@ -22,6 +22,7 @@ struct RotaryRule {
   std::vector<float> long_inverse_frequencies;
   double dynamic_factor = 0;  // of prompts beyond the model's context (scale_dynamic); 0: it ends there
 
+  [[nodiscard]] bool takes_long(std::uint32_t prompt) const { return long_from > 0 && prompt > long_from; }
   bool operator==(const RotaryRule&) const = default;
 };
 

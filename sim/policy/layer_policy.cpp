@@ -89,14 +89,21 @@ bool LayerPolicy::evicts_after(TokenPos position) const {
   return traits_.schedule == Schedule::kEveryStep && step_of(position).value % traits_.interval == 0;
 }
 
+bool LayerPolicy::keeps_prompt() const {
+  const bool told = traits_.capacities == Capacities::kBudget || !traits_.layer_shares.empty();
+  if (!told && budget_.kind == Budget::Kind::kUnlimited) return false;
+  if (context_.window > 0 && context_.prompt > context_.window) return false;
+  return traits_.selects || std::ranges::all_of(capacities_, [&](auto slots) { return slots >= context_.prompt; });
+}
+
 std::uint32_t LayerPolicy::most_rows(HeadId head, std::uint32_t most_tokens) const {
   const std::uint32_t all = context_.window > 0 ? std::min(context_.window, most_tokens) : most_tokens;
   std::uint64_t most = std::min(context_.prompt, capacity(head));
   if (traits_.schedule == Schedule::kPrefillOnly) {
     most += most_tokens - context_.prompt;
   } else {
-    const std::uint32_t later =
-        traits_.capacities == Capacities::kBudget ? budget_.tokens(context_.prompt, most_tokens) : capacity(head);
+    const bool by_attention = traits_.capacities == Capacities::kByHead;
+    const std::uint32_t later = by_attention ? capacity(head) : budget_of_layer_at(most_tokens);
     most = std::max<std::uint64_t>(most, later) + traits_.interval;
   }
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(all, most));
@@ -107,6 +114,11 @@ std::uint32_t LayerPolicy::budget_of_layer(std::uint32_t budget, std::uint32_t t
   if (budget != shared_) own_share_ = layer_budget(traits_.layer_shares, context_, budget, tokens);
   shared_ = budget;
   return own_share_;
+}
+
+// In a sequence of so many tokens.
+std::uint32_t LayerPolicy::budget_of_layer_at(std::uint32_t tokens) const {
+  return layer_budget(traits_.layer_shares, context_, budget_.tokens(context_.prompt, tokens), tokens);
 }
 
 void LayerPolicy::set_capacities(TokenPos newest, std::uint32_t budget) {

@@ -65,6 +65,9 @@ class LayerPolicy {
   [[nodiscard]] std::uint64_t rows_held() const;  // in all heads
   // Slots that a head may hold after the last finish_row that might evict; before the first, by the budget alone.
   [[nodiscard]] std::uint32_t capacity(HeadId head) const { return capacities_[head.value]; }
+  // Whether policy and window keep every token of the prompt, as far as the budget tells, so that its rows may go
+  // straight into the cache. Of a policy whose heads have capacities that no budget tells it is never said.
+  [[nodiscard]] bool keeps_prompt() const;
   // The most rows that the head will hold at once from now on, the incoming token counted, in a sequence of
   // `most_tokens` tokens at the end. Where the policy gives its heads more later, it is what is known now.
   [[nodiscard]] std::uint32_t most_rows(HeadId head, std::uint32_t most_tokens) const;
@@ -153,6 +156,7 @@ class LayerPolicy {
   std::optional<SlotId> take_hidden(Head& head, TokenPos query) const;
   void set_capacities(TokenPos newest, std::uint32_t budget);
   std::uint32_t budget_of_layer(std::uint32_t budget, std::uint32_t tokens);
+  [[nodiscard]] std::uint32_t budget_of_layer_at(std::uint32_t tokens) const;
   void drop_hidden(HeadId head, TokenPos position, bool pack);
   void bring_to_capacity(HeadId head, TokenPos position, bool pack);
   void order(HeadId head, TokenPos newest);

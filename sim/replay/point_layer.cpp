@@ -45,7 +45,7 @@ PointLayer::PointLayer(const PolicySpec& spec, const PolicyContext& context, con
 PointNeeds PointLayer::needs() const {
   const PolicyTraits& t = traits();
   std::uint32_t first = 0;
-  while (first < prompt_ && !t.streams_prompt && !policy_.observes(TokenPos(first))) ++first;
+  while (first < prompt_ && !reads_prompt_row(TokenPos(first))) ++first;
   const bool while_decoding = policy_.observes(TokenPos(prompt_));
   return {first, first < prompt_ && t.needs_weights, while_decoding || t.selects || measure_.recall,
           (while_decoding && t.needs_weights) || measure_.recall, t.tensors.queries};
@@ -74,9 +74,19 @@ void PointLayer::finish_prompt(ResidencyLog& log, std::uint32_t layer) {
   log.append(layer, take_counts());
 }
 
-void PointLayer::stream_prompt(const ExactRows& rows, ResidencyLog& log, std::uint32_t layer) {
-  for (std::uint32_t position = rows.first(); position < rows.first() + rows.count(); ++position) {
-    step_row(rows, position, nullptr);
+// A policy that streams the prompt and selects is asked what each of its rows reads.
+bool PointLayer::reads_prompt_row(TokenPos position) const {
+  return policy_.observes(position) || (traits().selects && traits().streams_prompt);
+}
+
+void PointLayer::stream_prompt(const ExactRows& rows, std::uint32_t first, std::uint32_t count, ResidencyLog& log,
+                               std::uint32_t layer) {
+  for (std::uint32_t position = first; position < first + count; ++position) {
+    if (reads_prompt_row(TokenPos(position))) {
+      step_row(rows, position, nullptr);
+    } else {
+      step_blind(position);
+    }
     if (position + 1 == prompt_) log.append(layer, take_counts());
   }
 }

@@ -92,8 +92,9 @@ class PointLayer {
   void share_prompt(const PointLayer& seen) { policy_.share_prompt(seen.policy_); }
   // After all of them: brings the prompt down to budget.
   void finish_prompt(ResidencyLog& log, std::uint32_t layer);
-  // Prompt rows of a policy that streams the prompt: evicts after each.
-  void stream_prompt(const ExactRows& rows, ResidencyLog& log, std::uint32_t layer);
+  // Prompt rows [first, first + count) of a policy that streams the prompt: evicts after each. `rows` likewise.
+  void stream_prompt(const ExactRows& rows, std::uint32_t first, std::uint32_t count, ResidencyLog& log,
+                     std::uint32_t layer);
   // Decode rows [first, first + count), in parts that may run at once: heads, or all of them as one. `rows` holds them,
   // or is null when no point needs them; `record` has their sizes. Both stay alive until end_block().
   void start_block(const ExactRows* rows, std::uint32_t first, std::uint32_t count, BlockRecord& record);
@@ -113,6 +114,7 @@ class PointLayer {
   void step_head(const ExactRows& rows, std::uint32_t position, HeadId head, bool observes, HeadQuality* quality);
   void step_row(const ExactRows& rows, std::uint32_t position, HeadQuality* quality);
   void step_blind(std::uint32_t position);
+  [[nodiscard]] bool reads_prompt_row(TokenPos position) const;
   void count_attended(std::uint32_t position);
   void count_aged(std::uint32_t position);
   LayerCounts take_counts();

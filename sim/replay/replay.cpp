@@ -228,8 +228,7 @@ void Replayer::start_points(const TraceSequence& sequence, std::uint32_t layer) 
   context.scale = shape.scale;
   rotary_ = recorded_rotation(shape.rotary);
   if (shape.rotary.style != "none") {
-    const bool long_table = rotary_.long_from > 0 && sequence.prompt > rotary_.long_from;
-    context.rotation = {&rotary_, shape.rotary.first, long_table};
+    context.rotation = {&rotary_, shape.rotary.first, rotary_.takes_long(sequence.prompt)};
   }
   queries_.clear();
   queries_from_ = sequence.prompt;
@@ -306,7 +305,7 @@ void Replayer::run_prompt_block(std::uint32_t first, std::uint32_t rows, std::sp
     const Task& task = prompt_tasks_[i];
     PointLayer& point = *layers_[task.point];
     if (point.traits().streams_prompt) {
-      point.stream_prompt(rows_, log(task.point), layer_);
+      point.stream_prompt(rows_, first, rows, log(task.point), layer_);
     } else {
       point.observe_prompt(rows_, first, rows, HeadId(task.head));
     }

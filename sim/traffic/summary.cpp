@@ -35,14 +35,21 @@ LayerCounts step_after_prompt(const Residency& r, std::uint32_t layer) {
   return next;
 }
 
-// Rows that one layer must have room for: the largest number present at once after the prompt.
-u64 peak_rows_of_layer(const Residency& r, std::uint32_t layer, u64 LayerCounts::* resident,
-                       u64 LayerCounts::* written) {
-  u64 present = r.at(0, layer).*resident;
+// Rows that one layer must have room for: the largest number present at once after the prompt. Rows that were held and
+// written do not tell: a head whose window is full takes a token in the place of another, one that holds less does not.
+u64 peak_rows_of_layer(const Residency& r, std::uint32_t layer) {
+  u64 peak = r.at(0, layer).resident;
+  for (std::uint32_t step = 1; step <= r.steps; ++step) peak = std::max(peak, r.at(step, layer).allocated);
+  return peak;
+}
+
+// Of rows with a key nobody counts how many are there at once. No window hides them.
+u64 peak_keyed_of_layer(const Residency& r, std::uint32_t layer) {
+  u64 present = r.at(0, layer).keyed_resident;
   u64 peak = present;
   for (std::uint32_t step = 1; step <= r.steps; ++step) {
-    peak = std::max(peak, r.within_window(layer, present + r.at(step, layer).*written));
-    present = r.at(step, layer).*resident;
+    peak = std::max(peak, present + r.at(step, layer).keyed_written);
+    present = r.at(step, layer).keyed_resident;
   }
   return peak;
 }
@@ -134,8 +141,8 @@ ResidencySummary summarise(const Residency& r) {
   }
   for (std::uint32_t layer = 0; layer < r.layers; ++layer) {
     if (r.steps == 0) sum.decode += step_after_prompt(r, layer);
-    sum.peak_rows += peak_rows_of_layer(r, layer, &LayerCounts::resident, &LayerCounts::written);
-    sum.peak_keyed += peak_rows_of_layer(r, layer, &LayerCounts::keyed_resident, &LayerCounts::keyed_written);
+    sum.peak_rows += peak_rows_of_layer(r, layer);
+    sum.peak_keyed += peak_keyed_of_layer(r, layer);
     sum.peak_aged += peak_aged_of_layer(r, layer);
     sum.peak_paged_rows += peak_of_layer(r, layer, &LayerCounts::allocated_paged);
     sum.peak_page_metadata += peak_of_layer(r, layer, &LayerCounts::page_metadata);

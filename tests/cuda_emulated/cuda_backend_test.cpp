@@ -180,6 +180,53 @@ TEST_CASE("the device chooses of each row what the host would, whoever decides w
   }
 }
 
+TEST_CASE("on the device too a layer's own rotary rule says whether a prompt takes its second table") {
+  Model model = model_named("llama-gqa", DType::kF16);
+  const auto logits = [&] {
+    cuda::CudaBackend backend(model, {policy_of("full"), 7, model.type});
+    return outcome_of(backend, model, 9, 2, 2).logits;
+  };
+  const std::vector<float> expected = logits();
+  ModelOptions& options = model.config.options;
+  options.rotary.resize(2, options.rotary[0]);
+  options.layers[1].rotary = 1;
+  options.rotary[0].long_from = 4;
+  options.rotary[0].long_inverse_frequencies.swap(options.rotary[0].inverse_frequencies);
+  options.rotary[0].inverse_frequencies.assign(options.rotary[0].dims / 2, 7);
+  CHECK(logits() == expected);
+}
+
+TEST_CASE("on the device too a prefill that fails leaves nothing behind, and the other sequences go on") {
+  const Model model = model_named("llama-gqa", DType::kF16);
+  class Full final : public Recorder {
+   public:
+    void rows(std::uint32_t sequence, LayerId layer, std::uint32_t, std::uint32_t, std::span<const std::byte>,
+              std::span<const std::byte>, std::span<const std::byte>) override {
+      if (sequence == 1 && layer.value == 1) throw Error("no space is left");
+    }
+    void eviction(const EvictionRecord&) override {}
+  } full;
+  const auto decoded = [&](bool fails) {
+    cuda::CudaBackend backend(model, {policy_of("h2o:budget=4"), 7, model.type});
+    backend.prefill(0, prompt_of(model, 9), 4, {}, {});
+    const KvUsage before = backend.kv_usage();
+    if (fails) {
+      backend.set_recorder(&full);
+      CHECK_THROWS_WITH(backend.prefill(1, prompt_of(model, 9), 4, {}, {}), "no space is left");
+      backend.set_recorder(nullptr);
+      CHECK(backend.kv_usage().resident_bytes == before.resident_bytes);
+      CHECK(backend.kv_usage().allocated_bytes == before.allocated_bytes);
+    }
+    std::vector<float> logits(model.config.shape.vocab);
+    const DecodeEntry token{0, 7};
+    backend.decode({&token, 1}, logits);
+    backend.prefill(1, prompt_of(model, 9), 4, {}, {});
+    CHECK(backend.kv_usage().resident_bytes == 2 * before.resident_bytes);
+    return logits;
+  };
+  CHECK(decoded(true) == decoded(false));
+}
+
 TEST_CASE("every family that the device runs moves the reference's bytes and gives its logits") {
   std::uint32_t ran = 0;
   for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(KVROOF_SOURCE_DIR) /

@@ -101,6 +101,24 @@ TEST_CASE("a budget relative to the current length grows with it") {
   }
 }
 
+TEST_CASE("a layer whose share of the budget is the whole prompt owns its rows and a slot more, as any layer does") {
+  // Of 2 · 53 slots beside one each the first layer would get 103, which the prompt's other 59 tokens cap.
+  const auto usage = usage_of("h2o:budget=0.9:layers=pyramid");
+  for (const KvUsage& u : usage) {
+    CHECK(u.resident_bytes == (60 + 48) * kRow * kHeads);
+    CHECK(u.allocated_bytes == (61 + 49) * kRow * kHeads);
+  }
+}
+
+TEST_CASE("where a budget grows with the text, each layer has room for what it will hold at the end") {
+  for (const char* policy : {"h2o:budget=0.5@current:layers=pyramid", "streaming:budget=0.5@current:prompt=16"}) {
+    INFO(policy);
+    const auto usage = usage_of(policy);
+    constexpr std::uint64_t kMost = (kPrompt + kDecoded) / 2 + 1;  // a layer, in the mean
+    for (const KvUsage& u : usage) CHECK(u.allocated_bytes == kMost * kRow * kHeads * kLayers);
+  }
+}
+
 TEST_CASE("sets for each query head store the rows of a group as often as it has heads") {
   const auto shared = usage_of("h2o:budget=20");
   const auto own = usage_of("h2o:budget=20:group=none");

@@ -66,6 +66,19 @@ class Watched final : public Backend {
   FlagAfterLayer& recorder_;
 };
 
+// Fails in the second layer of sequence `victim`, as a full disk would, and keeps what it is told of experts.
+class FailsInLayer final : public Recorder {
+ public:
+  void rows(std::uint32_t sequence, LayerId layer, std::uint32_t, std::uint32_t, std::span<const std::byte>,
+            std::span<const std::byte>, std::span<const std::byte>) override {
+    if (sequence == victim && layer.value == 1) throw Error("no space is left");
+  }
+  void eviction(const EvictionRecord&) override {}
+  void experts(std::uint64_t passed) override { told.push_back(passed); }
+  std::uint32_t victim = 99;
+  std::vector<std::uint64_t> told;
+};
+
 const PolicySpec kPolicy = parse_policies("h2o:budget=4").front();
 
 TraceManifest manifest_of(const Model& model, const std::vector<std::vector<std::int64_t>>& prompts,
@@ -114,6 +127,42 @@ TEST_CASE("a prefill stops between two layers, and the back end knows nothing of
   backend.set_interrupt(nullptr);
   backend.prefill(0, ids, 4, logits, {});
   CHECK(recorder.layers_seen == 1 + static_cast<int>(model.config.shape.layers));
+}
+
+TEST_CASE("a prefill that fails leaves nothing behind, and the other sequences go on as if it had not been") {
+  const Model model = load_model(std::string(KVROOF_SOURCE_DIR) + "/tests/golden/models/mixtral", DType::kF32);
+  const std::vector<std::int64_t> ids = {5, 17, 9, 33, 8, 21, 40, 3};
+  const DecodeEntry token{0, 7};
+  const auto decoded = [&](bool fails) {
+    CpuBackend backend(model, std::make_unique<ReferenceOps>(), {kPolicy, 0, DType::kF32});
+    FailsInLayer recorder;
+    backend.set_recorder(&recorder);
+    backend.prefill(0, ids, 4, {}, {});
+    const KvUsage before = backend.kv_usage();
+    if (fails) {
+      recorder.victim = 1;
+      CHECK_THROWS_WITH(backend.prefill(1, ids, 4, {}, {}), "no space is left");
+      recorder.victim = 99;
+      CHECK(backend.kv_usage().resident_bytes == before.resident_bytes);
+      CHECK(backend.kv_usage().allocated_bytes == before.allocated_bytes);
+    }
+    std::vector<float> logits(model.config.shape.vocab);
+    backend.decode({&token, 1}, logits);
+    backend.prefill(1, ids, 4, {}, {});
+    CHECK(backend.kv_usage().resident_bytes == 2 * before.resident_bytes);
+    return std::pair(logits, recorder.told);
+  };
+  CHECK(decoded(true) == decoded(false));
+}
+
+TEST_CASE("a prompt that the policy refuses leaves nothing behind") {
+  const Model model = load_model(kModel, DType::kF32);
+  const PolicySpec policy = parse_policies("snapkv:budget=4:window=8:rule=kvpress").front();
+  CpuBackend backend(model, std::make_unique<ReferenceOps>(), {policy, 0, DType::kF32});
+  const std::vector<std::int64_t> ids = {5, 17, 9, 33, 8, 21, 40, 3, 11, 2};
+  CHECK_THROWS_AS(backend.prefill(0, std::span(ids).first(7), 4, {}, {}), Error);
+  backend.prefill(0, ids, 4, {}, {});
+  CHECK(backend.kv_usage().resident_bytes > 0);
 }
 
 TEST_CASE("a recording that is interrupted in its second prompt seals the first and forgets the second") {

@@ -74,6 +74,16 @@ TEST_CASE("a recorded q that is NaN, or a product that overflows, is refused wit
   }
 }
 
+TEST_CASE("queries of a prompt that no policy looks at meet no key, whether the prompt is streamed or not") {
+  const DamagedValues trace(std::numeric_limits<float>::infinity(), &Qkv::q, 5);
+  for (const std::string how : {"once", "stream", "4"}) {
+    INFO(how);
+    const PointResult point = trace.replay_of("streaming:budget=6:sinks=1:prompt=" + how, {}).front();
+    CHECK(point.residency[0].expand().at(0, 1).resident == 2 * 6);
+  }
+  CHECK_THROWS_WITH(trace.replay_of("scissorhands:budget=6:prompt=stream", {}), ContainsSubstring("q holds NaN"));
+}
+
 TEST_CASE("a recorded v of which sums overflow is refused, and the largest of which none can gives an output error") {
   const float most = std::ldexp(1.0F, 100);
   for (const float element : {most, -most, std::numeric_limits<float>::max()}) {

@@ -54,11 +54,10 @@ inline Residency budgeted(Lengths n, std::uint32_t layers, std::uint32_t heads, 
     std::uint64_t present = kept;
     for (std::uint32_t step = 1; step <= n.output; ++step) {
       LayerCounts& c = r.at(step, layer);
-      c.attended = heads * (present + 1);
+      c.attended = c.allocated = heads * (present + 1);
       c.written = heads;
       present = std::min(present + 1, limit);
       c.resident = heads * present;
-      c.allocated = heads * (present + 1);
     }
   }
   return r;

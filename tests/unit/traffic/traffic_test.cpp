@@ -238,6 +238,18 @@ TEST_CASE("a summary counts the rows that must be allocated: one more than stay 
   CHECK_FALSE(summarise(synthetic::full({100, 20})).evicts);
 }
 
+TEST_CASE("where a window is full in one head alone, the other's new token needs room and its own does not") {
+  Residency r = synthetic::empty({10, 2}, 1, 2);
+  r.layer_windows = {8};
+  r.at(0, 0).written = 2 * 10;
+  for (std::uint32_t step = 0; step <= 2; ++step) r.at(step, 0).resident = 8 + 3;
+  for (std::uint32_t step = 1; step <= 2; ++step) {
+    r.at(step, 0).written = 2;
+    r.at(step, 0).allocated = 8 + 4;
+  }
+  CHECK(summarise(r).peak_rows == 8 + 4);
+}
+
 TEST_CASE("full attention is summed over layers, each with its own window, and a window is no eviction") {
   ModelShape s = small_llama();
   s.layers = 5;
