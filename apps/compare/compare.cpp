@@ -79,6 +79,9 @@ Contender contend(const WorkloadRequest& request, const Device& device, const De
   return c;
 }
 
+// But for what the order of their arithmetic makes of numbers.
+bool at_least(double a, double b) { return a >= b * (1 - 1e-9); }
+
 // Marks those of which no other is better in both at every batch, and gives the front from left to right.
 std::vector<std::pair<double, double>> mark_front(std::vector<Contender>& contenders) {
   std::vector<std::pair<double, double>> front;
@@ -86,7 +89,8 @@ std::vector<std::pair<double, double>> mark_front(std::vector<Contender>& conten
     for (const auto& point : c.batches) {
       const bool beaten = std::any_of(contenders.begin(), contenders.end(), [&](const Contender& other) {
         return std::any_of(other.batches.begin(), other.batches.end(), [&](const auto& rival) {
-          return rival.first >= point.first && rival.second >= point.second && rival != point;
+          const bool as_good = at_least(rival.first, point.first) && at_least(rival.second, point.second);
+          return as_good && !(at_least(point.first, rival.first) && at_least(point.second, rival.second));
         });
       });
       if (beaten) continue;

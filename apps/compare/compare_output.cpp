@@ -49,7 +49,7 @@ std::string first_token_text(const Ranking& r, const Contender& c) {
 // What takes most of a step, or under load of a token's time; or why there is none.
 std::string limit_text(const Contender& c) {
   if (c.batch == 0) return none_text(c);
-  return c.prediction.waits_most(c.token.value) ? "prompts" : std::string(name_of(c.prediction.limited_by));
+  return std::string(most_of_step(c.prediction, c.token.value));
 }
 
 // " within 30 ms a token and 2000 ms for a prompt under load", or nothing.
@@ -149,7 +149,7 @@ std::vector<std::string> compare_notes(const Ranking& r) {
   for (const Contender& c : ranked) devices.push_back(c.device);
   std::vector<std::string> notes = workload_notes(r.request, devices);
   for (std::string& note : cached_prompt_notes(r.request, workloads_of(ranked))) notes.push_back(std::move(note));
-  for (std::string& note : one_token_notes(r.request)) notes.push_back(std::move(note));
+  for (std::string& note : mean_request_notes(r.request)) notes.push_back(std::move(note));
   for (std::string& note : goal_notes(r.goals)) notes.push_back(std::move(note));
   std::vector<NamedFactors> factors;
   for (const Contender& c : ranked) {

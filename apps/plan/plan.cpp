@@ -130,7 +130,7 @@ std::optional<UsdRange> load_price(const Question& q, const Plan& plan) {
 std::vector<std::string> notes_of(const Question& q, const Plan& plan) {
   std::vector<std::string> notes = workload_notes(q.request, std::array{&q.device});
   for (std::string& note : cached_prompt_notes(q.request, {plan.workload})) notes.push_back(std::move(note));
-  for (std::string& note : one_token_notes(q.request)) notes.push_back(std::move(note));
+  for (std::string& note : mean_request_notes(q.request)) notes.push_back(std::move(note));
   for (std::string& note : goal_notes(q.goals)) notes.push_back(std::move(note));
   const Accounting a = accounting_of(q, plan);
   if (a.kv_allocated_paged > a.kv_allocated) {
@@ -222,7 +222,7 @@ Json plan_row(const Question& q, const Plan& plan) {
   json.update(deployment_json(q, plan));
   json["largest_batch_interval"] = interval_json(plan.largest_interval, 1);
   json["largest_batch_in_memory"] = plan.largest_in_memory;
-  json["step_limited_by"] = name_of(p.limited_by);
+  json["step_limited_by"] = most_of_step(p, plan.told().token.value);
   const auto if_it_fits = [&](const Estimate& e, double unit) { return if_any(p.fits, interval_json(e, unit)); };
   json["tpot_ms"] = if_it_fits(p.token(), 1e3);
   json["tpot_p99_step_ms"] = if_it_fits(plan.p99_step, 1e3);
@@ -246,7 +246,7 @@ Json plan_row(const Question& q, const Plan& plan) {
 }
 
 Json plan_json(const Question& q, const Plan& plan) {
-  Json json = {{"answer", answer_text(q, plan)}, {"fits", plan.met()}};
+  Json json = {{"answer", answer_text(q, plan)}, {"fits", plan.batch > 0 && plan.prediction.fits}};
   json.update(folded(plan_row(q, plan)));
   if (!plan.drafts) json.erase("speculation");
   json["searched"] = Json::array();

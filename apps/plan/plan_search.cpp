@@ -255,7 +255,7 @@ Plan make_plan(const WorkloadRequest& request, const Deployment& deployment, con
   const bool first_token_late = !goals.first_token_in_time(times.first_token.value);
   plan.in_time = goals.met(times, &Estimate::value);
   plan.prediction.fits = plan.prediction.fits && pricing.takes(shown);
-  if (!pricing.takes(shown)) {
+  if (!plan.prediction.fits) {
     plan.limited_by = pricing.limit_of(plan.largest_in_memory);
   } else if (goals.batch && !plan.in_time) {
     plan.limited_by = first_token_late ? "ttft" : "tpot";

@@ -25,6 +25,10 @@ std::string interval95_text(const Estimate& e, double scale) {
   return fmt::format("{} to {}", number_text(e.low95 * scale), number_text(e.high95 * scale));
 }
 
+std::string_view most_of_step(const Prediction& prediction, double token_seconds) {
+  return prediction.waits_most(token_seconds) ? "prompts" : name_of(prediction.limited_by);
+}
+
 nlohmann::ordered_json interval_json(const Estimate& e, double scale) {
   return {{"value", e.value * scale},
           {"low80", e.low80 * scale},

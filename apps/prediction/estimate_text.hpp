@@ -4,6 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "sim/cost/cost.hpp"
 
@@ -15,6 +16,8 @@ std::string with_interval(const Estimate& e, double scale);
 // "10.4 to 14.5": the 80 % interval; likewise the 95 % one.
 std::string interval_text(const Estimate& e, double scale);
 std::string interval95_text(const Estimate& e, double scale);
+// What takes most of a step, or of a token that takes so many seconds under load: "prompts" of others then.
+std::string_view most_of_step(const Prediction& prediction, double token_seconds);
 // {value, low80, high80, low95, high95}, each multiplied by `scale`, and dominated_by.
 nlohmann::ordered_json interval_json(const Estimate& e, double scale);
 // Of a row; its keys without values for nothing.

@@ -100,7 +100,8 @@ std::vector<Workload> make_workloads(const WorkloadRequest& request, const Argum
 std::vector<std::string> workload_notes(const WorkloadRequest& request, std::span<const Device* const> devices);
 // What is said of a sequence that is longer than the model's positions; empty: it is not.
 std::string positions_note(const ModelShape& model, std::uint32_t prompt, std::uint32_t output);
-// What plan and compare say of answers of one token, which have no time per further token; nothing of others.
-std::vector<std::string> one_token_notes(const WorkloadRequest& request);
+// What plan and compare say who price a mean request: of answers of one token, which have no time per further token,
+// and of prompts that are more than a step was given room for.
+std::vector<std::string> mean_request_notes(const WorkloadRequest& request);
 
 }  // namespace kvroof

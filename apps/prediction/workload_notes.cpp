@@ -164,8 +164,8 @@ Notes assumed_eviction(const WorkloadRequest& request, Devices) {
 Notes repeated_prompts(const WorkloadRequest& request, Devices) {
   for (const PolicySpec& point : request.points) {
     if (policy_info(point.name).traits(point).repeats == 0) continue;
-    return {fmt::format("under {} the model repeats a prompt once it has computed it: first tokens and what prompts take "
-                        "of a server have these passes, and memory has room for one whole prompt until then",
+    return {fmt::format("under {} the model repeats a prompt once it has computed it: first tokens and what prompts "
+                        "take of a server have these passes, and memory has room for one whole prompt until then",
                         point.name)};
   }
   return {};
@@ -199,10 +199,18 @@ constexpr std::array kNotes = {layout_notes,     nominal_note,          left_out
 
 }  // namespace
 
-std::vector<std::string> one_token_notes(const WorkloadRequest& request) {
-  if (request.output > 1) return {};
-  return {"an answer of one token is made by its prompt: times per token and tokens/s are of the step that would make "
-          "a second one, and under load of whole requests"};
+std::vector<std::string> mean_request_notes(const WorkloadRequest& request) {
+  Notes notes;
+  if (request.output == 1) {
+    notes.emplace_back("an answer of one token is made by its prompt: times per token and tokens/s are of the step "
+                       "that would make a second one, and under load of whole requests");
+  }
+  if (request.step_tokens && request.prompt > *request.step_tokens) {
+    notes.push_back(fmt::format("a prompt is priced as one pass; in steps of {} tokens it takes longer, in mixtures "
+                                "of experts more than twice as long, for each step reads weights and starts kernels "
+                                "again: `kvroof simulate` prices the steps", *request.step_tokens));
+  }
+  return notes;
 }
 
 std::string positions_note(const ModelShape& model, std::uint32_t prompt, std::uint32_t output) {

@@ -75,8 +75,8 @@ class RowPricing {
         requests_(fitting_.requests),
         prefixes_(row.disaggregated() ? prefixes_on(prefill_cost_, *row.prefill_device)
                                       : prefixes_on(cost_, *row.device)),
-        simulator_(request, requests_, profiles_, {cost_, limits_on(*row.device), prefixes_},
-                   {prefill_cost_, limits_on(*row.prefill_device), prefixes_},
+        simulator_(request, requests_, profiles_, {cost_, limits_on(*row.device, cost_), prefixes_},
+                   {prefill_cost_, limits_on(*row.prefill_device, prefill_cost_), prefixes_},
                    request.link_on(*row.device), std::move(listener)) {
     const bool finds = finds_prefixes(row.workload->policy(), profiles.back().mean);
     row_.shares_prefixes = prefixes_.has_value() || (!request.prefix_cache && finds);
@@ -123,8 +123,13 @@ class RowPricing {
     deployment.tensor_parallel = devices;
     return {request_.workload.model, deployment, device, request_.workload.engine_on(device)};
   }
-  [[nodiscard]] SchedulerLimits limits_on(const Device& device) const {
+  [[nodiscard]] SchedulerLimits limits_on(const Device& device, const CostModel& cost) const {
     SchedulerLimits limits = request_.limits_on(device);
+    // Where prompts are computed as one, more than caches grow with the batch, and so do activations.
+    if (cost.engine().prompts_together && !profiles_.empty()) {
+      const std::uint64_t fit = cost.memory().largest_batch(profiles_.back().mean);
+      limits.sequences = std::clamp<std::uint64_t>(fit, 1, limits.sequences);
+    }
     if (request_.workload.engine_on(device).overlaps_stages) limits.batches = row_.deployment->stages;
     if (const auto& s = row_.deployment->speculation) limits.drafts = {s->tokens, s->acceptance, request_.seed};
     return limits;

@@ -54,8 +54,8 @@ struct TokensOrShare {
 TokensOrShare tokens_or_share(const PolicySpec& spec, std::string_view key, TokensOrShare fallback);
 
 // Whether two valid specifications decide alike of the same rows: one policy with the same budget and values, however
-// they are written and whether defaults are written out; of one that has the model repeat the prompt, with whatever file
-// of scores as well. The type of the cache is not looked at.
+// they are written and whether defaults are written out; of one that has the model repeat the prompt, with whatever
+// file of scores as well. The type of the cache is not looked at.
 bool same_decisions(const PolicySpec& a, const PolicySpec& b);
 
 // Parses and validates names, parameters and values of "a:x=1, b" against the table; blanks around an item are none of

@@ -112,8 +112,8 @@ TEST_CASE("a prompt takes two to three times as long where the model repeats it,
 
 TEST_CASE("a server that has the model repeat prompts answers fewer requests, each first token later") {
   const auto row = [](const std::string& policy) {
-    return simulate("--model llama-3.1-8b --engine vllm --device h100-sxm --prompt 8k --output 64 --clients 8 --policy " +
-                    policy)["rows"][0];
+    return simulate("--model llama-3.1-8b --engine vllm --device h100-sxm --prompt 8k --output 64 --clients 8 "
+                    "--policy " + policy)["rows"][0];
   };
   const json kvzip = row("kvzip:budget=0.3"), snapkv = row("snapkv:budget=0.3");
   INFO(kvzip.dump());

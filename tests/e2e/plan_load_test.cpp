@@ -6,6 +6,7 @@
 #include "tests/support/program_json.hpp"
 #include "tests/support/run_program.hpp"
 
+using kvroof::test::has_note;
 using kvroof::test::json_of;
 using kvroof::test::Ran;
 using kvroof::test::run_program;
@@ -237,6 +238,8 @@ TEST_CASE("a step of fewer tokens lets first tokens wait longer, and activations
   const json many = plan(words + "8k"), few = plan(words + "1k");
   CHECK(plan(words.substr(0, words.find("--max-num"))) == many);  // what vLLM takes on such a board
   CHECK(few["load"]["ttft_ms"]["value"].get<double>() > 1.1 * many["load"]["ttft_ms"]["value"].get<double>());
+  CHECK(has_note(few, "a prompt is priced as one pass; in steps of 1024 tokens it takes longer"));
+  CHECK_FALSE(has_note(many, "a prompt is priced as one pass"));
   const double kept = ledger_line(many, "activations").get<double>(), less = ledger_line(few, "activations");
   CHECK(less < kept);
   const Ran ran = run_program("compare" + words + "1k --format json");
@@ -251,4 +254,18 @@ TEST_CASE("a step of fewer tokens lets first tokens wait longer, and activations
   CHECK(wrong.code == 2);
   CHECK(wrong.err.find("--max-num-batched-tokens 3 and --speculate 3: a sequence passes 4 tokens") !=
         std::string::npos);
+}
+
+TEST_CASE("a batch that does not fit is limited by memory, whatever goal it would miss") {
+  const json p = plan(" --model llama-3-8b --engine vllm --device h100-sxm --batch 100 --tpot-ms 20", 3);
+  REQUIRE(p["largest_batch_in_memory"].get<int>() < 100);
+  CHECK(p["fits"] == false);
+  CHECK(p["limited_by"] == "capacity");
+}
+
+TEST_CASE("what takes most of a step is the same of plan and of compare, other users' prompts under load") {
+  const std::string words = " --model llama-3-8b --engine vllm --device h100-sxm --prompt 4k --output 64 --batch 48 "
+                            "--under-load";
+  CHECK(plan(words)["step_limited_by"] == "prompts");
+  CHECK(json_of("compare" + words)["points"][0]["step_limited_by"] == "prompts");
 }

@@ -140,3 +140,10 @@ TEST_CASE("a million tokens cost what all devices cost while they are made, howe
   const Ran free = run_program("compare --model llama-3-8b --device h100-sxm --usd-per-hour 0");
   CHECK(free.code == 2);
 }
+
+TEST_CASE("no more sequences run at once than a plan says fit, where activations grow with each") {
+  const std::string work = " --model qwen3-30b-a3b --engine huggingface --device h100-sxm --prompt 8k --output 64";
+  const json plan = json_of("plan" + work);
+  CHECK(plan["largest_batch_in_memory"] == 1);
+  CHECK(simulate(work + " --clients 8 --count 16 --spread 0")["rows"][0]["most_running"] == 1);
+}
