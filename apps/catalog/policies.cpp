@@ -41,6 +41,9 @@ std::string when(const PolicyInfo& info, const PolicyTraits& t) {
   if (t.bound) return "after the prompt and every step: replay only";
   if (t.selects) return "never: reads a part of what is kept";
   if (t.streams_prompt) return "after every row, the prompt's too";
+  if (t.repeats > 0) {
+    return fmt::format("once after the prompt, which the model first repeats, {} tokens at a time", t.repeats);
+  }
   if (t.schedule == Schedule::kPrefillOnly) return "once after the prompt";
   return t.interval == 1 ? "after the prompt and every step"
                          : fmt::format("after the prompt and every {} steps", t.interval);

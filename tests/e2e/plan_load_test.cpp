@@ -257,7 +257,8 @@ TEST_CASE("a step of fewer tokens lets first tokens wait longer, and activations
 }
 
 TEST_CASE("a batch that does not fit is limited by memory, whatever goal it would miss") {
-  const json p = plan(" --model llama-3-8b --engine vllm --device h100-sxm --batch 100 --tpot-ms 20", 3);
+  const json p = plan(" --model llama-3-8b --engine vllm --device h100-sxm --prompt 4k --output 1k --batch 100 "
+                      "--tpot-ms 20", 3);
   REQUIRE(p["largest_batch_in_memory"].get<int>() < 100);
   CHECK(p["fits"] == false);
   CHECK(p["limited_by"] == "capacity");

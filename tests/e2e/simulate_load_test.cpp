@@ -7,6 +7,7 @@
 #include "tests/support/run_program.hpp"
 
 using kvroof::test::has_note;
+using kvroof::test::json_of;
 using kvroof::test::Ran;
 using kvroof::test::run_program;
 using kvroof::test::simulate;
