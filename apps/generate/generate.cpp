@@ -174,9 +174,26 @@ std::string result_text(const std::optional<Tokenizer>& tokenizer, const Session
   return text;
 }
 
+// Of a recording --out is the trace.
+void print_result(const Arguments& arguments, bool records, const std::string& text) {
+  if (records) {
+    fmt::print("{}", text);
+  } else {
+    write_result(arguments, text);
+  }
+}
+
 void dump_logits(const fs::path& path, std::span<const float> logits, std::uint32_t vocab) {
   const TensorToWrite tensor{"logits", DType::kF32, {logits.size() / vocab, vocab}, std::as_bytes(logits)};
   write_safetensors(path, {&tensor, 1}, {});
+}
+
+// Keeps the scores of prompts where they are to be written.
+RepeatingBackend::Sink scores_sink(const GenerateRequest& request, TokenScores& kept) {
+  if (!request.dump_scores) return {};
+  return [&kept](std::uint32_t sequence, std::span<const float> scores) {
+    kept.sequences[sequence].assign(scores.begin(), scores.end());
+  };
 }
 
 // What follows a prompt of longrope's short factors keeps them.
@@ -331,11 +348,7 @@ int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
   RunFacts facts = run_facts(arguments, request, model, prompts);
   TokenScores scored{model.config.shape.layers, model.config.shape.kv_heads, {}};
   const auto new_backend = [&] {
-    RepeatingBackend::Sink sink;
-    if (request.dump_scores) {
-      sink = [&](auto sequence, auto scores) { scored.sequences[sequence].assign(scores.begin(), scores.end()); };
-    }
-    return make_backend(request.backend, arguments, model, request.policy, sink);
+    return make_backend(request.backend, arguments, model, request.policy, scores_sink(request, scored));
   };
   std::unique_ptr<Backend> backend = new_backend();
   note_linear(facts, backend->linear_facts());
@@ -368,13 +381,8 @@ int generate(const Arguments& arguments, const std::optional<fs::path>& trace) {
   if (live.active()) {
     live.finish();
   } else {
-    const std::string text =
-        json ? result_json(facts, tokenizer, prompts, result, speed) : result_text(tokenizer, result);
-    if (trace) {
-      fmt::print("{}", text);  // --out is the trace
-    } else {
-      write_result(arguments, text);
-    }
+    print_result(arguments, trace.has_value(),
+                 json ? result_json(facts, tokenizer, prompts, result, speed) : result_text(tokenizer, result));
   }
   if (!arguments.quiet) print_summary(facts, result, speed, recorder ? recorder->bytes_written() : 0);
   return static_cast<int>(result.interrupted ? ended_by(g_signal) : ExitCode::kOk);

@@ -131,7 +131,12 @@ std::vector<float> repetition_scores(Backend& full, DType kv, const Model& model
   append(ids, part.ids);
   Scorer scorer(model, kv, static_cast<std::uint32_t>(prompt.size()), part, threads);
   full.set_recorder(&scorer);
-  full.prefill(0, ids, 0, {}, {});
+  try {
+    full.prefill(0, ids, 0, {}, {});
+  } catch (...) {
+    full.set_recorder(nullptr);
+    throw;
+  }
   full.set_recorder(nullptr);
   full.release(0);
   return scorer.take();
