@@ -201,7 +201,7 @@ constexpr std::array kNotes = {layout_notes,     nominal_note,          left_out
 
 std::vector<std::string> mean_request_notes(const WorkloadRequest& request) {
   Notes notes;
-  if (request.output == 1) {
+  if (request.output <= 1) {
     notes.emplace_back("an answer of one token is made by its prompt: times per token and tokens/s are of the step "
                        "that would make a second one, and under load of whole requests");
   }

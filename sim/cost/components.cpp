@@ -93,7 +93,7 @@ Parts CostModel::Components::with_drafts(const ResidencySummary& residency, cons
 
 // Prompts are bound by arithmetic; short ones by the weights, which are read once for all of them, and by the rows of
 // the tokens before them.
-Parts CostModel::Components::prompt_parts(const ResidencySummary& residency, const Pass& pass) const {
+Parts CostModel::Components::target_prompt_parts(const ResidencySummary& residency, const Pass& pass) const {
   const bool whole_model = !attention_only(placed.shape);
   const std::uint64_t tokens = pass.sequences * residency.computed_tokens();
   const StepTraffic traffic = prompt_traffic(residency, pass.sequences);
@@ -107,6 +107,11 @@ Parts CostModel::Components::prompt_parts(const ResidencySummary& residency, con
   policy.add_prompts(parts, residency, traffic);
   if (whole_model) host.add_prompts(parts, pass.sequences, pass.beside);
   parts.least = limit.seconds_of(work, least_attention(traffic), 0, earlier_bytes(residency, pass.sequences));
+  return parts;
+}
+
+Parts CostModel::Components::prompt_parts(const ResidencySummary& residency, const Pass& pass) const {
+  Parts parts = target_prompt_parts(residency, pass);
   add_draft_prompts(parts, residency, pass);
   add_repetition(parts, residency, pass);
   return parts;
@@ -117,7 +122,7 @@ void CostModel::Components::add_repetition(Parts& parts, const ResidencySummary&
   const std::uint32_t behind = prompts.prompt + prompts.cached;
   const auto add = [&](std::uint32_t times, std::uint32_t tokens) {
     if (times == 0 || tokens == 0) return;
-    parts.add_times(times, prompt_parts(repetition_summary(placed.shape, behind, tokens), pass));
+    parts.add_times(times, target_prompt_parts(repetition_summary(placed.shape, behind, tokens), pass));
   };
   add(prompts.computed_tokens() / prompts.repeats, prompts.repeats);
   add(1, prompts.computed_tokens() % prompts.repeats);

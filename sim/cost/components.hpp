@@ -25,6 +25,8 @@ struct CostModel::Components {
   // A pass of the target with what it verifies, and with the drafts before it.
   [[nodiscard]] Parts step_parts(const ResidencySummary& residency, const StepTraffic& traffic, const Pass& pass) const;
   [[nodiscard]] Parts draft_parts(const ResidencySummary& residency, const Pass& pass) const;
+  // A pass of the target over prompts; and all that these take, with what drafts and what they have the model repeat.
+  [[nodiscard]] Parts target_prompt_parts(const ResidencySummary& residency, const Pass& pass) const;
   [[nodiscard]] Parts prompt_parts(const ResidencySummary& residency, const Pass& pass) const;
   // Answers and prompts, or parts of these, in one pass: weights are read once and kernels start once.
   [[nodiscard]] Parts mixed_parts(const ResidencySummary& answers, const Pass& pass, const ResidencySummary& prompts,

@@ -228,6 +228,19 @@ TEST_CASE("devices that share the target share its draft") {
         "14 query heads of the draft qwen2.5-0.5b cannot be spread over 16 devices");
 }
 
+TEST_CASE("a model that repeats a prompt repeats it alone: what drafts has no part in that") {
+  ResidencySummary r = full_attention_summary(model("llama-3.1-8b"), 8000, 1);
+  r.evicts = true;
+  const auto added = [&](std::optional<Speculation> speculation) {
+    const CostModel cost = on_h100("llama-3.1-8b", std::move(speculation));
+    r.repeats = 0;
+    const double once = cost.prefill(r, 1).value;
+    r.repeats = 2048;
+    return cost.prefill(r, 1).value - once;
+  };
+  CHECK(added(Speculation{4, 0.7, model_draft(model("llama-3.2-1b"), "llama-3.2-1b")}) == Approx(added({})));
+}
+
 TEST_CASE("a policy that reads the probabilities of every query gains less from drafts than one that reads none") {
   const ModelShape shape = model("llama-3.1-8b");
   const ResidencySummary plain = full_attention_summary(shape, 8000, 1);
